@@ -52,7 +52,8 @@ if TYPE_CHECKING:
         TimedOut,
         Unavailable,
     )
-    from agentq.core.limits import RoleLimits
+    from agentq.core.limits import KeyLimits, RoleLimits
+    from agentq.core.rates import Rate
     from agentq.core.states import State
     from agentq.core.task import (
         ExpectedOutput,
@@ -86,7 +87,8 @@ _MODULES = {
         "AgentqError", "Conflict", "Damaged", "Invalid", "NotFound", "Refused", "Stale", "TimedOut",
         "Unavailable",
     ),
-    "agentq.core.limits": ("RoleLimits",),
+    "agentq.core.limits": ("KeyLimits", "RoleLimits"),
+    "agentq.core.rates": ("Rate",),
     "agentq.core.states": ("State",),
     "agentq.core.task": (
         "ExpectedOutput", "Note", "OnDependencyFailure", "Priority", "Spec", "Task", "Usage",
@@ -112,6 +114,7 @@ __all__ = [
     "Fail",
     "FailureKind",
     "Invalid",
+    "KeyLimits",
     "Leave",
     "NotFound",
     "Note",
@@ -120,6 +123,7 @@ __all__ = [
     "Overview",
     "Priority",
     "Queue",
+    "Rate",
     "Refusal",
     "Refused",
     "Resolution",

@@ -159,7 +159,8 @@ def everything(reader: Reader) -> list[object]:
         [reader.artifacts_of(key) for key in keys],
         reader.edges_of(keys),
         reader.trees_of(keys),
-        reader.holders_of(["gpu", "db", "port"]),
+        reader.resources(["gpu", "db", "port"]),
+        reader.resources(),
         reader.circuits(),
         reader.audit(AuditFilter()),
         reader.spending("role"),
@@ -167,3 +168,9 @@ def everything(reader: Reader) -> list[object]:
         reader.leader_leases(),
         reader.orphan_rows(10),
     ]
+
+
+def holders(store: Store, *names: str) -> dict[str, list[str]]:
+    """The ids of the tasks that hold these resources, by their places."""
+    rows = store.read(lambda reader: reader.resources(names))
+    return {row.name: [task_id for _, task_id in row.holders] for row in rows}

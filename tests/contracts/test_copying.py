@@ -13,7 +13,7 @@ import pytest
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.copying import MovedTo
-from agentq.contracts.limit_rows import CircuitRow
+from agentq.contracts.limit_rows import CircuitRow, ResourceRow
 from agentq.contracts.store import (
     COMPLETE,
     IN_PROGRESS,
@@ -101,13 +101,14 @@ def work(store: Store) -> None:
 
     def change(tx: Tx) -> None:
         limited = tx.lock_role(role)._replace(max_running=3, provider="acme", daily='{"usd":1}')
-        assert tx.hold_resources(b, ["gpu"])
+        assert tx.hold_resources(b, [("gpu", 0)])
         tx.save(
             Changes(
                 roles=[limited],
                 lanes=tx.lanes() | {"delivery"},
                 dedup=[DedupRow("key", "a", "digest", -1, 2**50)],
                 artifacts=[ArtifactRow(a, 1, "deep/ü.md", 2**40, "ab" * 32, "text/plain", 5)],
+                resources=[ResourceRow("gpu", 2, '{"starts":5}', 2**60, 2**50, 2**50 + 1)],
                 circuits=[CircuitRow("acme", 2**50, "quota \\ \n\t", 1, "kim")],
                 tokens=[TokenRow("tok-1", "kim", "cd" * 32, "read submit:x", 1, "ada", 2**50)],
                 audit=[DECISION, REFUSAL],

@@ -44,7 +44,7 @@ CLOSED_AT = 1_700_007_354_000
 FIELDS_SINCE: dict[str, Any] = {"denied": 0, "messages": [], "applied": None}
 #: Triggers that have come since.
 TRIGGERS_SINCE = {"Edit", "Applied", "Tell", "TakeMessages"}
-SETTINGS_SINCE = ("snapshot_bytes", "permissions", "commands", "default")
+SETTINGS_SINCE = ("snapshot_bytes", "permissions", "commands", "rate", "burst", "default")
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -76,6 +76,7 @@ def ledger(file: Path) -> Iterator[Ledger]:
         "0008_ledger_id",
         "0009_circuits_of_failures",
         "0010_overview",
+        "0011_rates",
     ]
     yield Ledger(store, lambda: 0.5)
     store.close()

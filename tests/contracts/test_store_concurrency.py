@@ -11,7 +11,8 @@ from typing import TypeVar
 import pytest
 
 from agentq.contracts.store import COMPLETE, IN_PROGRESS, LogRow, Store, Tx
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import KeyLimits, RoleLimits
+from agentq.core.rates import Rate
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
 from tests.contracts.busy import Race, open_and_close, work
@@ -190,6 +191,32 @@ class TestLimits:
         ledgers[0].submit(specs)
         held = together(6, lambda n: ledgers[n].claim("worker", 3, f"w{n}"))
         assert sum(len(each) for each in held) == 1
+
+    def test_a_resource_has_no_more_holders_than_places(self, shared: Backend) -> None:
+        ledgers = [Ledger(shared.open(), lambda: 0.5) for _ in range(6)]
+        ledgers[0].submit([Spec(f"task-{n}", "worker", resources=("gpu",)) for n in range(30)])
+        ledgers[0].set_key_limits("gpu", KeyLimits(max_held=3))
+        held = together(6, lambda n: ledgers[n].claim("worker", 2, f"w{n}"))
+        assert sum(len(each) for each in held) == 3
+        (row,) = ledgers[0].store.read(lambda reader: reader.resources(["gpu"]))
+        assert [place for place, _ in row.holders] == [0, 1, 2]
+
+    @pytest.mark.parametrize("whose", ["role", "resource"])
+    def test_no_more_start_than_there_are_tokens(self, shared: Backend, whose: str) -> None:
+        ledgers = [Ledger(shared.open(), lambda: 0.5) for _ in range(6)]
+        ledgers[0].submit(
+            [Spec(f"task-{n}", "worker", resources=(f"r{n}", "gpu")) for n in range(30)]
+        )
+        if whose == "role":
+            ledgers[0].set_key_limits("gpu", KeyLimits(max_held=100))
+            ledgers[0].set_limits("worker", RoleLimits(rate=Rate(4, 60)))
+        else:
+            ledgers[0].set_key_limits("gpu", KeyLimits(max_held=100, rate=Rate(4, 60)))
+        held = together(6, lambda n: ledgers[n].claim("worker", 3, f"w{n}"))
+        assert sum(len(each) for each in held) == 4
+        shared.clock.now += 15_000
+        held = together(6, lambda n: ledgers[n].claim("worker", 3, f"w{n}"))
+        assert sum(len(each) for each in held) == 1, "the fourth part of a minute has passed"
 
     def test_crossing_locks_are_untangled(self, fresh_postgres_url: str) -> None:
         """Each has what the other wants: PostgreSQL ends one of them, and it is run again."""

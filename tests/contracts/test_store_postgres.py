@@ -197,7 +197,7 @@ class TestRefusals:
             with pytest.raises(Invalid):
                 insert(store, *rows)
         with pytest.raises(Invalid):
-            store.write(lambda tx: tx.hold_resources(1, [text]))
+            store.write(lambda tx: tx.hold_resources(1, [(text, 0)]))
         assert log(store) == []
 
     def test_a_database_in_another_encoding(self, shared_postgres: PostgresServer) -> None:

@@ -26,6 +26,7 @@ from tests.contracts.rows import (
     LANES,
     Clock,
     add,
+    holders,
     hot,
     insert,
     log,
@@ -366,28 +367,28 @@ class TestGraph:
 class TestResources:
     @staticmethod
     def hold(store: Store, key: int, *resources: str) -> bool:
-        return store.write(lambda tx: tx.hold_resources(key, resources))
+        return store.write(lambda tx: tx.hold_resources(key, [(name, 0) for name in resources]))
 
     def test_all_or_none(self, store: Store) -> None:
         keys = add(store, *"abc")
         assert self.hold(store, keys["a"], "gpu", "port")
         assert not self.hold(store, keys["b"], "db", "gpu")
         assert self.hold(store, keys["c"], "db"), "what b could not use is free"
-        holders = store.read(lambda reader: reader.holders_of(["db", "gpu", "port", "disk"]))
-        assert holders == {"db": "c", "gpu": "a", "port": "a"}
-        assert store.read(lambda reader: reader.holders_of([])) == {}
+        held = {"db": ["c"], "gpu": ["a"], "port": ["a"], "disk": []}
+        assert holders(store, "db", "gpu", "port", "disk") == held
+        assert holders(store) == {}, "none of them has limits of its own"
 
     def test_none_at_all_is_always_had(self, store: Store) -> None:
         assert self.hold(store, add(store, "a")["a"])
         insert(store, new_row("b", role_id(store), resources=()))
-        assert store.read(lambda reader: reader.holders_of(["gpu"])) == {}
+        assert holders(store, "gpu") == {"gpu": []}
 
     def test_letting_go(self, store: Store) -> None:
         keys = add(store, *"abc")
         assert self.hold(store, keys["a"], "gpu", "db") and self.hold(store, keys["c"], "port")
         released = Changes(released=[keys["a"], keys["b"]])
         store.write(lambda tx: tx.save(released))
-        assert store.read(lambda reader: reader.holders_of(["gpu", "db", "port"])) == {"port": "c"}
+        assert holders(store, "gpu", "db", "port") == {"gpu": [], "db": [], "port": ["c"]}
         assert self.hold(store, keys["b"], "gpu")
 
 

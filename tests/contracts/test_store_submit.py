@@ -186,7 +186,7 @@ class TestWhatBelongsToThem:
         ]
         # What one wants is wanted once somebody has it.
         holder = add(store, "holder")["holder"]
-        assert store.write(lambda tx: tx.hold_resources(holder, ["gpu"]))
+        assert store.write(lambda tx: tx.hold_resources(holder, [("gpu", 0)]))
         picked = store.write(lambda tx: tx.pick(role, 10)).tasks
         assert keys["root"] not in {row.hot.key for row in picked}
         assert all(row.hot.state == READY for row in picked)

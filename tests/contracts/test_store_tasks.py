@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentq.contracts.limit_rows import ResourceRow
 from agentq.contracts.store import (
     CANCELLED,
     COMPLETE,
@@ -25,11 +26,13 @@ from agentq.contracts.store import (
     Store,
     Tx,
 )
+from tests.contracts.conftest import Backend
 from tests.contracts.rows import (
     ALL_STATES,
     Clock,
     add,
     event_of,
+    holders,
     hot,
     ids_of,
     insert,
@@ -73,7 +76,7 @@ class TestPick:
                 for name, each in wants.items()
             ),
         )
-        assert store.write(lambda tx: tx.hold_resources(keys["first"], ["gpu"]))
+        assert store.write(lambda tx: tx.hold_resources(keys["first"], [("gpu", 0)]))
         assert self.pick(store, role, 10) == ["third", "free"]
         named = store.write(lambda tx: tx.pick(role, 9, ids=["free", "second", "third"])).tasks
         assert ids_of(named) == ["free", "third"]
@@ -82,13 +85,52 @@ class TestPick:
         store.write(lambda tx: tx.save(Changes(released=[keys["first"]])))
         assert self.pick(store, role, 10) == ["first", "second", "third", "free"]
 
+    def test_passes_over_resources_without_a_place_or_a_token(self, backend: Backend) -> None:
+        store, now = backend.open(), backend.clock.now
+        role = role_id(store)
+        names = ("wide", "slow", "later")
+        rows = [new_row(each, role, flags=HAS_RESOURCES, resources=(each,)) for each in names]
+        keys = insert(store, *rows)
+        limits = [
+            ResourceRow("wide", 2),
+            ResourceRow("slow", 1, "{}", 0, now, now + 5),
+            # The clock was set back by more than a minute: the ledger looks at it itself.
+            ResourceRow("later", 1, "{}", 0, now + 60_001, now + 60_006),
+        ]
+        store.write(lambda tx: tx.save(Changes(resources=limits)))
+        assert store.read(lambda reader: reader.resources()) == sorted(limits)
+        assert store.write(lambda tx: tx.hold_resources(keys["slow"], [("wide", 0)]))
+        assert self.pick(store, role, 10) == ["wide", "later"]
+        assert store.write(lambda tx: tx.hold_resources(keys["later"], [("wide", 1)]))
+        assert self.pick(store, role, 10) == ["later"]
+        assert not store.write(lambda tx: tx.hold_resources(keys["wide"], [("wide", 1)]))
+        backend.clock.now += 5
+        assert self.pick(store, role, 10) == ["slow"]
+
+    def test_the_next_token_is_waited_for_until_it_is_there(self, backend: Backend) -> None:
+        store, now = backend.open(), backend.clock.now
+        number = role_id(store)
+        role = store.write(lambda tx: tx.lock_role(number))
+        slow = ResourceRow("slow", 1, "{}", 0, now, now + 9)
+        store.write(lambda tx: tx.save(Changes(resources=[slow])))
+        assert store.read(lambda reader: reader.next_wake()) == now + 9
+        limited = role._replace(rate="{}", level_at=now, next_at=now + 7)
+        store.write(lambda tx: tx.save(Changes(roles=[limited])))
+        assert store.write(lambda tx: tx.lock_role(role.id)) == limited
+        assert store.write(lambda tx: tx.pick(role.id, 9, unless_limited=True)).tasks == []
+        assert store.read(lambda reader: reader.next_wake()) == now + 7
+        backend.clock.now += 7
+        assert store.read(lambda reader: reader.next_wake()) == now + 9
+        backend.clock.now += 2
+        assert store.read(lambda reader: reader.next_wake()) == 0
+
     def test_a_held_resource_does_not_use_up_the_count(self, store: Store) -> None:
         role = role_id(store)
         rows = [
             new_row(f"held{n}", role, flags=HAS_RESOURCES, resources=("gpu",)) for n in range(5)
         ]
         keys = insert(store, *rows, new_row("free", role))
-        assert store.write(lambda tx: tx.hold_resources(keys["held0"], ["gpu"]))
+        assert store.write(lambda tx: tx.hold_resources(keys["held0"], [("gpu", 0)]))
         assert self.pick(store, role, 1) == ["free"]
 
     def test_these_very_tasks_in_this_order(self, store: Store) -> None:
@@ -348,7 +390,7 @@ class TestDelete:
         other = DedupRow("key:y", "b", "other", PENDING, 10**15)
 
         def fill(tx: Tx) -> None:
-            assert tx.hold_resources(a, ["gpu"])
+            assert tx.hold_resources(a, [("gpu", 0)])
             row = moved(tx.lock([a])[0], FAILED)
             tx.save(
                 Changes(
@@ -367,7 +409,7 @@ class TestDelete:
         assert [entry.task_id for entry in log(store)] == ["b"]
         assert store.read(lambda reader: reader.history(a)) == []
         assert store.read(lambda reader: reader.effect_counts()) == {}
-        assert store.read(lambda reader: reader.holders_of(["gpu"])) == {}
+        assert holders(store, "gpu") == {"gpu": []}
         assert store.read(lambda reader: reader.artifacts_of(a)) == []
         assert store.read(lambda reader: reader.edges_of([a, b])) == []
         assert store.read(lambda reader: reader.orphan_rows(10)) == []

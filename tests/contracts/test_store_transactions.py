@@ -65,7 +65,7 @@ def test_a_change_that_raises_leaves_nothing(store: Store, error: BaseException)
                   resources=("gpu",), roots=("c",))  # fmt: skip
 
     def change(tx: Tx) -> None:
-        assert tx.hold_resources(keys["b"], ["gpu"])
+        assert tx.hold_resources(keys["b"], [("gpu", 0)])
         tx.renew([Lease(keys["b"], 1, 5)])
         row = moved(tx.lock([keys["a"]])[0], COMPLETE)
         tx.leader_leases(["due"])

@@ -12,7 +12,8 @@ import pytest
 
 from agentq.client.queue import Queue
 from agentq.contracts.delivery import role_queue
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import KeyLimits, RoleLimits
+from agentq.core.rates import Rate
 from agentq.core.states import State
 from agentq.core.task import Usage
 from agentq.daemon.loop import Runner
@@ -72,6 +73,22 @@ class TestCapacity:
         assert publisher.depth("w") == 0, "nobody may start"
         held[0].complete("done")
         eventually(lambda: loop.run_once() and publisher.depth("w") == 1)
+
+    def test_a_rate_says_how_many_and_when_to_look_again(
+        self, queue: Queue, publisher: RabbitPublisher
+    ) -> None:
+        queue.admin.set_limits("w", RoleLimits(rate=Rate(1, 2, burst=2)))
+        queue.admin.set_key_limits("printer", KeyLimits(3, Rate(1, 3600, burst=1)))
+        queue.submit_many({"to": "w", "instructions": str(number)} for number in range(4))
+        for number in range(3):
+            queue.submit(to="other", instructions=str(number), resources=["printer"])
+        loop = CapacityLoop(queue._client.installation, SharedPublisher(publisher))
+        loop.run_once()
+        assert (publisher.depth("w"), publisher.depth("other")) == (2, 1)
+        assert len(queue.claim_many("w", 4)) == 2
+        loop._visits["w"] = _Visit(pause=100.0)
+        eventually(lambda: loop.run_once() and loop._visits["w"].pause)
+        assert loop._visits["w"].due <= time.monotonic() + 2.0, "when the next token is due"
 
     def test_what_cannot_start_holds_up_nobody(
         self, queue: Queue, publisher: RabbitPublisher, take: Take

@@ -189,6 +189,70 @@ def test_limits_hold_claims_back(submit: Submit) -> None:
     run_here("limits", "--pause").refused(2, "Of which role")
 
 
+def test_rates_hold_claims_back(submit: Submit) -> None:
+    for _ in range(3):
+        submit()
+    shown = run_here("limits", "worker", "--rate", "2/1h").ok()
+    assert shown.out.split() == ["ROLE", "RUNNING", "REVIEW", "RATE", "CLAIMS", "worker", "any",
+                                 "any", "2/1h", "open"]  # fmt: skip
+    for _ in range(2):
+        run_here("claim", "--as", "worker").ok()
+    run_here("claim", "--as", "worker").refused(6)
+    (ready,) = run_here("list", "--state", "ready", "--json").ok().json()["tasks"]
+    said = run_here("explain", ready["task_id"]).ok().out
+    assert "rate limit 2/1h of role worker: next at" in said and "(in 30m)" in said
+    plain = run_here("limits", "worker", "--burst", "1", "--json").ok().json()
+    assert plain["roles"]["worker"]["rate"] == {"starts": 2, "seconds": 3600, "burst": 1}
+    plain = run_here("limits", "worker", "--rate", "0", "--json").ok().json()
+    assert plain["roles"]["worker"]["rate"] is None
+    run_here("claim", "--as", "worker").ok()
+
+
+def test_a_resource_with_several_places(submit: Submit) -> None:
+    for _ in range(3):
+        submit("--resource", "gpu")
+    shown = run_here("limits", "--key", "gpu", "--max", "2").ok()
+    assert shown.out.split() == ["KEY", "MAX", "RATE", "HELD", "BY", "gpu", "2", "any"]
+    held = [run_here("claim", "--as", "worker", "--json").ok().json()["task_id"] for _ in "12"]
+    run_here("claim", "--as", "worker").refused(6)
+    assert ", ".join(held) in run_here("limits").ok().out
+    run_here("limits", "--key", "gpu", "--rate", "5/1h", "--burst", "4").ok()
+    plain = run_here("limits", "--json").ok().json()["keys"]
+    assert plain == {
+        "gpu": {
+            "max_held": 2, "rate": {"starts": 5, "seconds": 3600, "burst": 4}, "held_by": held,
+            "free": 0, "next_at": None,
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["worker", "--rate", "abc"], "expected starts in a time, got 'abc'"),
+        (["worker", "--rate", "10/"], "10/1m"),
+        (["worker", "--rate", "0/1m"], "1 to 1000000 starts"),
+        (["worker", "--rate", "5/0s"], "more than zero"),
+        (["worker", "--burst", "3"], "A burst of what rate?"),
+        (["worker", "--rate", "5/1m", "--burst", "0"], "--burst"),
+        (["--rate", "5/1m"], "Of which role?"),
+        (["worker", "--max", "2"], "Name the resource: --key"),
+        (["--key", "gpu", "--max", "0"], "--max"),
+        (["--key", "gpu", "--max", "many"], "--max"),
+        (["--key", "gpu", "--burst", "2"], "A burst of what rate?"),
+        (["--key", "gpu", "--running", "2"], "the rest is of roles"),
+        (["--key", "gpu", "--pause"], "the rest is of roles"),
+        (["worker", "--key", "gpu", "--max", "2"], "not both at once"),
+        (["--key", "", "--max", "2"], "--key"),
+    ],
+)
+def test_limits_that_make_no_sense(submit: Submit, words: list[str], says: str) -> None:
+    submit()
+    before = run_here("limits", "--json").ok().out
+    run_here("limits", *words).refused(2, says)
+    assert run_here("limits", "--json").ok().out == before
+
+
 def test_prune_asks_or_is_told(submit: Submit) -> None:
     task = submit()
     run_here("cancel", task).ok()

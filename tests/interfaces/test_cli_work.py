@@ -34,9 +34,31 @@ def test_init_applies_limits_of_roles(home: Path) -> None:
     assert "agentq.toml says something else" in warned
     assert "limits of worker: running any → 2" in run_here("init").ok().out
     limits = run_here("limits", "worker", "--json").ok().json()
-    held = {"max_running": 2, "max_review": 0, "paused": True, "daily": {}}
+    held = {"max_running": 2, "max_review": 0, "paused": True, "daily": {}, "rate": None}
     assert limits == {"roles": {"worker": held}}
     assert "says something else" not in run_here("doctor").ok().out
+
+
+@pytest.mark.beside("makes the installation")
+def test_init_applies_rates_and_limits_of_resources(home: Path) -> None:
+    toml = home / "agentq.toml"
+    toml.write_text(
+        f'{toml.read_text()}\n[roles.worker]\nrate = "10/1m"\nburst = 3\n'
+        '[limits.keys.gpu]\nmax = 2\n[limits.keys."lab/api"]\nrate = "5/1h"\n'
+    )
+    assert "gpu, lab/api, worker: agentq.toml says something else" in run_here("doctor").ok().out
+    said = run_here("init").ok().out
+    assert "rate any → 10/1m, at most 3 at once" in said
+    assert "limits of gpu: max 1 → 2, rate any → any" in said
+    assert "limits of lab/api: max 1 → 1, rate any → 5/1h" in said
+    limits = run_here("limits", "--json").ok().json()
+    assert limits["roles"]["worker"]["rate"] == {"starts": 10, "seconds": 60, "burst": 3}
+    assert {name: key["max_held"] for name, key in limits["keys"].items()} == {
+        "gpu": 2,
+        "lab/api": 1,
+    }
+    assert "says something else" not in run_here("doctor").ok().out
+    assert run_here("init", "--json").ok().json()["changed"] == []
 
 
 @pytest.mark.beside("makes the installation")

@@ -32,7 +32,7 @@ from agentq.core.triggers import (
     Trigger,
 )
 from agentq.core.values import replace
-from agentq.ledger.codec import decode_spec, to_task
+from agentq.ledger.codec import decode_rate, decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 from agentq.stores.sqlite.store import SqliteStore
 from tests.simulation import circuits
@@ -64,6 +64,7 @@ _EVENTS = (
 _TASKS = "SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags FROM tasks"
 #: That files are to be removed is the pruner's own affair: `services.pruner` looks at the files.
 _OUTBOX = "SELECT sequence, key, version, number, lane, payload FROM outbox WHERE lane <> 'forget'"
+_LIMITS = "SELECT name, max_running, max_review, paused, rate FROM roles"
 _CIRCUITS = "SELECT provider, open_until, failures, probing FROM circuits"
 _ROLE_CIRCUITS = "SELECT name, circuit ->> 'reason' FROM roles WHERE circuit <> ''"
 _TELLS = {"Announce": "role", "PublishResult": "name", "Reply": "status", "Notify": "kind"}
@@ -121,13 +122,14 @@ class Checker:
         if call.verb == "prune":
             self._learn_kept_names()
         self._check_outbox(call, facts)
-        if self.model.uses_resources:
-            self._check_resources()
+        self.model.quotas.check(self._all, self.now(), self.model.seen)
         return facts
 
     def _read_limits(self) -> None:
-        for name, *limits in self._all("SELECT name, max_running, max_review, paused FROM roles"):
-            self.model.limits[name] = RoleLimits(limits[0], limits[1], bool(limits[2]))
+        for name, running, review, paused, rate in self._all(_LIMITS):
+            limits = RoleLimits(running, review, bool(paused), rate=decode_rate(rate))
+            self.model.limits[name] = limits
+        self.model.quotas.read(self._all, self.now())
 
     def _check_circuits(self, call: Call, facts: StepFacts) -> None:
         model, now = self.model, self.now()
@@ -177,6 +179,7 @@ class Checker:
         facts.events.append((shadow, event))
         if isinstance(event.trigger, ClaimTask):
             facts.claimed.append(shadow.key)
+            self.model.quotas.started(shadow, self.now())
         if isinstance(event.trigger, AddArtifact):
             self._check_artifacts(shadow)
         if shadow.over and not was_over:
@@ -406,11 +409,6 @@ class Checker:
             effect_id, lane, _ = self.outbox.pop(sequence)
             if effect_id not in self.model.delivered or sequence not in call.sequences:
                 raise Violation(EFFECTS, f"effect {effect_id} ({lane}) vanished undelivered")
-
-    def _check_resources(self) -> None:
-        held = dict(self._all("SELECT resource, key FROM holds"))
-        if held != self.model.held:
-            raise Violation(LIMITS, f"held resources are {held}, should be {self.model.held}")
 
 
 def _described(lane: str, payload: str, task_id: str) -> Expected:

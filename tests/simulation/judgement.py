@@ -81,7 +81,8 @@ class Judge:
         if call.verb == "claim":
             expected.first = self.model.next_up(call.role, now)
             allowed = self.model.circuits.allowed(call.provider, now)
-            expected.room = min(self.model.room(call.role), allowed)
+            tokens = self.model.quotas.left(f"role {call.role}", now)
+            expected.room = min(self.model.room(call.role), allowed, tokens)
         elif call.verb == "claim_task":
             expected.objections = [self._claim_objection(call, now)]
         elif call.verb == "heartbeat":
@@ -120,6 +121,8 @@ class Judge:
             return LIMITS, f"the circuit of {call.provider} is open"
         if objection is None and not self.model.room(shadow.spec.to):
             return LIMITS, f"{shadow.spec.to} has no room for {shadow.id}"
+        if objection is None and not self.model.quotas.left(f"role {shadow.spec.to}", now):
+            return LIMITS, f"the rate of {shadow.spec.to} allows none now"
         if objection is None and not self.model.is_claimable(shadow, now):
             return LIMITS, f"a resource of {shadow.id} is held"
         return objection

@@ -11,6 +11,7 @@ from agentq.core.task import Spec
 from agentq.core.triggers import Event
 from agentq.core.values import replace
 from tests.simulation.circuits import NO_LIMIT, ModelCircuits
+from tests.simulation.quotas import Quotas
 from tests.simulation.shadow import Expected, Shadow
 from tests.simulation.standing import READY, REVIEW
 from tests.simulation.violation import EFFECTS, IRREVERSIBLE, LIMITS, Violation
@@ -54,8 +55,7 @@ class Model:
         self.circuits = ModelCircuits()
         self.running: Counter[str] = Counter()
         self.in_review: Counter[str] = Counter()
-        self.held: dict[str, int] = {}
-        self.uses_resources = False
+        self.quotas = Quotas()
         self.names: dict[str, Remembered] = {}
         #: By name, until when those of pruned tasks were to be remembered before they were pruned.
         self.windows: dict[str, int] = {}
@@ -92,7 +92,6 @@ class Model:
         self.shadows[shadow.key] = self.by_id[shadow.id] = shadow
         self.last_key = shadow.key
         self.files.add(shadow.id)
-        self.uses_resources = self.uses_resources or bool(shadow.spec.resources)
         for parent in shadow.spec.after:
             self.children[parent].append(shadow)
 
@@ -126,8 +125,7 @@ class Model:
         if held_before is not bool(shadow.holder):
             if held_before:
                 self.running[role] -= 1
-                for resource in shadow.spec.resources:
-                    self.held.pop(resource, None)
+                self.quotas.release(shadow)
             else:
                 self._started(shadow)
         return effects
@@ -143,11 +141,7 @@ class Model:
             raise Violation(LIMITS, f"{self.running[role]} of {role} run, {limits}")
         if limits.max_review and self.in_review[role] >= limits.max_review:
             raise Violation(LIMITS, f"{self.in_review[role]} of {role} in review, {limits}")
-        for resource in shadow.spec.resources:
-            if resource in self.held:
-                holder = self.shadows[self.held[resource]].id
-                raise Violation(LIMITS, f"{resource} is held by {holder} and {shadow.id}")
-            self.held[resource] = shadow.key
+        self.quotas.hold(shadow, self.seen)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -166,7 +160,7 @@ class Model:
         return (
             shadow.state is READY
             and not (shadow.expires_at and max(now, shadow.updated_at) >= shadow.expires_at)
-            and not any(resource in self.held for resource in shadow.spec.resources)
+            and self.quotas.is_free(shadow.spec.resources, now)
         )
 
     def next_up(self, role: str, now: int) -> Shadow | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from agentq.contracts.store import Changes, Lease, Tx
+from agentq.contracts.store import Changes, Lease
 from agentq.core import (
     custody,
     editing,
@@ -194,8 +194,8 @@ def time_runs_ahead_for_the_ticker() -> AbstractContextManager[Any]:
 def a_claim_ignores_the_time_to_live() -> AbstractContextManager[Any]:
     real = claims._take
 
-    def take(tx: Tx, work: UnitOfWork, key: int, task: Task, *rest: Any) -> Task | None:
-        return real(tx, work, key, replace(task, wake_at=0), *rest)
+    def take(work: UnitOfWork, key: int, task: Task, *rest: Any) -> Task | None:
+        return real(work, key, replace(task, wake_at=0), *rest)
 
     @contextmanager
     def both() -> Iterator[None]:

@@ -104,9 +104,9 @@ def a_resource_is_never_given_back() -> AbstractContextManager[Any]:
 
 @breaks(LIMITS)
 def half_a_set_of_resources_is_kept() -> AbstractContextManager[Any]:
-    def hold(self: SqliteTx, key: int, resources: Sequence[str]) -> bool:
-        for resource in resources:
-            self._all("hold_resource", (resource, key))
+    def hold(self: SqliteTx, key: int, places: Sequence[tuple[str, int]]) -> bool:
+        for resource, place in places:
+            self._all("hold_resource", (resource, place, key))
             if not self.connection.changes():
                 return False
         return True

@@ -61,7 +61,8 @@ def an_interruption_counts_as_a_failure() -> AbstractContextManager[Any]:
 @breaks(SURROUNDINGS, INPUT)
 def a_role_that_cannot_work_is_given_tasks() -> AbstractContextManager[Any]:
     def is_limited(row: RoleRow) -> bool:
-        return bool(row.paused or row.max_running or row.max_review or row.daily)
+        limits = row.paused, row.max_running, row.max_review, row.daily, row.rate
+        return any(limits)
 
     return patch.object(RoleRow, "is_limited", property(is_limited))
 

@@ -10,6 +10,7 @@ from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.triggers import LogEntry
 from agentq.core.values import replace
+from tests.simulation import quotas
 from tests.simulation.calls import Call
 from tests.simulation.circuits import NO_LIMIT
 from tests.simulation.specs import ROLES
@@ -146,6 +147,7 @@ def operator(world: World) -> Script:
         deed = rng.choice((_limit, _lanes, _look, _look, _restart, _jump, _stop_ticking, _circuit))
         deed(world)
         operator_turns(world)
+        quotas.operator_turns(world)
 
 
 def _limit(world: World) -> None:

@@ -40,6 +40,7 @@ CIRCUITS = (
     "open", "close", "served", "open_role", "close_role", "a probe is out", "a probe failed",
     "a role needs a person",
 )  # fmt: skip
+QUOTAS = ("a bucket is empty", "a resource with several holders")
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS, ids=str)
@@ -99,6 +100,8 @@ def test_histories_have_no_blind_spots(histories: list[Played]) -> None:
         assert f"refusal {refusal}" in seen
     for deed in CIRCUITS:
         assert f"circuit: {deed}" in seen
+    for what in QUOTAS:
+        assert f"quota: {what}" in seen
 
 
 @pytest.mark.parametrize("seed", range(3))

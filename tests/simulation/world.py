@@ -29,7 +29,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.values import replace
 from agentq.ledger.ledger import Ledger
 from agentq.stores.sqlite.store import SqliteStore
-from tests.simulation import services
+from tests.simulation import quotas, services
 from tests.simulation.calls import Call, Outcome
 from tests.simulation.faults import NO_FAULTS, FaultyStore
 from tests.simulation.invariants import Checker
@@ -103,6 +103,9 @@ class World:
         #: What becomes of the surroundings, apart from everything else that is drawn.
         self.luck = Random(f"luck {seed}")
         bad = self.luck.random() < SHARE
+        #: The same of places of resources, and rates.
+        self.quota_luck = Random(f"quotas {seed}")
+        self.has_quotas = self.quota_luck.random() < quotas.SHARE
         self.profile = replace(Profile.draw(self.rng, steps), bad_surroundings=bad)
         self.clock = VirtualClock()
         self.store = SqliteStore(":memory:", create=True, clock=self.clock.now, ring=self._rung)
@@ -322,6 +325,7 @@ class World:
         for role in ROLES:
             if rng.random() < 0.4:
                 services.set_limits(self, role, services.some_limits(rng))
+        quotas.begin(self)
         if self.profile.ticker_stops:
             self.stop_ticking(rng.choice((0, 10 * MINUTE, 4 * HOUR)))
         self.faults.rates = self.profile.rates

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentq.core.errors import Invalid
+from agentq.core.limits import KeyLimits
 from agentq.core.prices import TokenPrice
+from agentq.core.rates import NO_RATE, Rate
 from agentq.settings import read_file
 from agentq.settings.roles import RoleSettings, role_settings
 
@@ -92,3 +94,49 @@ def test_a_price_list_that_cannot_be_meant(tmp_path: Path, table: str, words: st
 def test_a_worker_of_a_server_has_prices_of_its_own(tmp_path: Path) -> None:
     ledger = '[ledger]\nurl = "https://example.com"\n'
     assert role_of(tmp_path, 'agent = "codex"', before=ledger + PRICES).price is not None
+
+
+def test_a_rate_is_part_of_the_limits(tmp_path: Path) -> None:
+    assert role_of(tmp_path).limits.rate == NO_RATE
+    assert role_of(tmp_path, 'rate = "10/1m"').limits.rate == Rate(10, 60)
+    assert role_of(tmp_path, 'rate = "10/1m"', "burst = 2").limits.rate == Rate(10, 60, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("rate = 10", 'must be a text like "10/1m"'),
+        ('rate = "often"', "In [roles.w] in"),
+        ('rate = "1/1m"\nburst = 0', "whole number from 1"),
+        ("burst = 2", "A burst belongs to a rate"),
+    ],
+)
+def test_what_is_no_rate_of_a_role(tmp_path: Path, line: str, says: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        role_of(tmp_path, line)
+    assert says in caught.value.cause
+
+
+def test_limits_of_resources(tmp_path: Path) -> None:
+    text = '[limits.keys.gpu]\nmax = 2\n[limits.keys."lab/api"]\nrate = "5/1h"\n'
+    file = tmp_path / "agentq.toml"
+    file.write_text(text)
+    assert read_file(file).keys == {"gpu": KeyLimits(2), "lab/api": KeyLimits(1, Rate(5, 3600))}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[limits]\ngpu = 2", "unknown setting 'gpu'"),
+        ("[limits.keys]\ngpu = 2", "must be a table"),
+        ("[limits.keys.gpu]\nmax = 0", "whole number from 1"),
+        ("[limits.keys.gpu]\nmost = 1", "unknown setting 'most'"),
+        ('[limits.keys.gpu]\nrate = "5"', "[limits.keys.gpu]"),
+    ],
+)
+def test_what_a_resource_cannot_have(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "agentq.toml"
+    file.write_text(text + "\n")
+    with pytest.raises(Invalid) as caught:
+        read_file(file)
+    assert says in caught.value.cause

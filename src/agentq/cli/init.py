@@ -29,6 +29,7 @@ from agentq.settings.addresses import passwords_in, without_password
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
+    from agentq.core.rates import Rate
     from agentq.settings import Settings
     from agentq.settings.gitignore import Ignored
 
@@ -333,6 +334,10 @@ def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
+def _rate_change(before: Rate, after: Rate) -> str:
+    return "" if before == after else f", rate {before} → {after}"
+
+
 def _apply_limits(queue: Client, settings: Settings) -> list[str]:
     from agentq.core.limits import NO_LIMITS
 
@@ -349,7 +354,16 @@ def _apply_limits(queue: Client, settings: Settings) -> list[str]:
             changed.append(
                 f"limits of {role}: running {held.max_running or 'any'} →"
                 f" {wanted.max_running or 'any'}, review {held.max_review or 'any'} →"
-                f" {wanted.max_review or 'any'}"
+                f" {wanted.max_review or 'any'}{_rate_change(held.rate, wanted.rate)}"
+            )
+    keys = queue.key_limits(list(settings.keys)) if settings.keys else {}
+    for key, limits in settings.keys.items():
+        before = keys[key].limits
+        if limits != before:
+            queue.set_key_limits(key, limits)
+            changed.append(
+                f"limits of {key}: max {before.max_held} → {limits.max_held},"
+                f" rate {before.rate} → {limits.rate}"
             )
     if met:
         changed.append(f"the ledger knows {' and '.join(met)} now")

@@ -11,6 +11,7 @@ from agentq.cli.options import (
     Amount,
     Duration,
     Role,
+    StartRate,
     TaskRef,
     by_option,
     command,
@@ -23,11 +24,15 @@ from agentq.core.durations import format_duration
 from agentq.core.values import replace
 
 if TYPE_CHECKING:
-    from agentq.contracts.service_values import Circuit
+    from collections.abc import Mapping
+
+    from agentq.contracts.service_values import Circuit, KeyStanding
     from agentq.core.limits import RoleLimits
+    from agentq.core.rates import Rate
     from agentq.core.task import Usage
 
 _COUNT = click.IntRange(0, 1_000_000)
+_FROM_1 = click.IntRange(1, 1_000_000)
 _WHOLE = click.IntRange(0, 10**15)
 
 
@@ -36,6 +41,10 @@ _WHOLE = click.IntRange(0, 10**15)
 @click.option("--running", type=_COUNT, metavar="N", help="Tasks in progress at once; 0: any.")
 @click.option("--review", type=_COUNT, metavar="N", help="Stop claiming while N wait for review.")
 @click.option("--pause/--resume", "paused", default=None, help="Stop claims / allow them.")
+@click.option("--rate", type=StartRate(), help="Starts in a time, as 10/1m; 0: any.")
+@click.option("--burst", type=_FROM_1, metavar="N", help="Of these at once. [default: all]")
+@click.option("--key", metavar="NAME", help="Of the tasks that need this resource, not of a role.")
+@click.option("--max", "most", type=_FROM_1, metavar="N", help="With --key: so many hold it.")
 @click.option("--daily-usd", "usd", type=Amount(), help="Money a day (UTC); 0: any.")
 @click.option("--daily-tokens", "tokens", type=_WHOLE, metavar="N", help="Tokens a day; 0: any.")
 @click.option("--daily-turns", "turns", type=_WHOLE, metavar="N", help="Turns a day; 0: any.")
@@ -46,18 +55,26 @@ _WHOLE = click.IntRange(0, 10**15)
 @by_option
 @pass_session
 def limits(session: Session, /, role: str | None, tree: str | None, by: str, **words: Any) -> None:
-    """Show or set the limits and daily budget of a role.
+    """Show or set the limits and daily budget of a role, or the limits of a resource.
 
-    Limits hold at every claim from the moment they are set. Those in agentq.toml ([roles.NAME])
-    are applied by `agentq init`. A role that has spent its budget of a day (UTC) starts nothing
-    more before the next. --tree raises what a task and its descendants may spend together.
+    Limits hold at every claim from the moment they are set. Those in agentq.toml ([roles.NAME] and
+    [limits.keys.NAME]) are applied by `agentq init`. A role that has spent its budget of a day
+    (UTC) starts nothing more before the next. --rate 10/1m lets ten tasks start in a minute; with
+    --burst 1 they do not start together. --key sets how many tasks may hold a resource at once
+    (1 unless you say so). --tree raises what a task and its descendants may spend together.
     """
     extra = {unit: words.pop(f"extra_{unit}") for unit in ("usd", "tokens")}
+    key, most = words.pop("key"), words.pop("most")
     if tree is not None:
         _raise_tree(session, tree, by, {u: value for u, value in extra.items() if value})
         return
     if any(extra.values()):
         raise click.UsageError("Of which tree? Name its task: --tree.")
+    if key is not None:
+        _limits_of_key(session, role, key, most, words)
+        return
+    if most is not None:
+        raise click.UsageError("How many hold what? Name the resource: --key.")
     _limits_of_roles(session, role, words)
 
 
@@ -83,30 +100,90 @@ def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) 
         raise click.UsageError("Of which role? Name it.")
     if given and role is not None:
         held = known.get(role, NO_LIMITS)
+        given |= _rate_of(given.pop("rate", None), given.pop("burst", None), held.rate)
         daily = replace(held.daily, **{unit: given.pop(unit) for unit in UNITS if unit in given})
-        named = {"running": "max_running", "review": "max_review", "paused": "paused"}
-        changes = {named[name]: value for name, value in given.items()}
+        named = {"running": "max_running", "review": "max_review"}
+        changes = {named.get(name, name): value for name, value in given.items()}
         queue.set_limits(role, replace(held, daily=daily, **changes))
         known = queue.limits()
     shown = {role: known.get(role, NO_LIMITS)} if role is not None else known
+    keys = queue.key_limits() if role is None else {}
     if session.json:
-        emit_json({"roles": {name: limits_json(each) for name, each in sorted(shown.items())}})
+        plain = {"roles": {name: limits_json(each) for name, each in sorted(shown.items())}}
+        listed = {name: key_json(each) for name, each in sorted(keys.items())}
+        emit_json(plain if role is not None else plain | {"keys": listed})
         return
-    any_daily = any(_usage(each.daily) for each in shown.values())
+    _show_roles(shown)
+    if keys:
+        click.echo()
+        _show_keys(keys)
+
+
+def _limits_of_key(
+    session: Session, role: str | None, key: str, most: int | None, words: dict[str, Any]
+) -> None:
+    from agentq.core.limits import KeyLimits
+
+    if role is not None:
+        raise click.UsageError("Limits are those of a role or of a resource: not both at once.")
+    rate, burst = words.pop("rate"), words.pop("burst")
+    if any(value is not None for value in words.values()):
+        raise click.UsageError("A resource has --max, --rate and --burst; the rest is of roles.")
+    queue = session.client()
+    held = queue.key_limits([key])[key].limits
+    changes = _rate_of(rate, burst, held.rate) | ({"max_held": most} if most is not None else {})
+    wanted: KeyLimits = replace(held, **changes)
+    if changes:
+        queue.set_key_limits(key, wanted)
+    shown = queue.key_limits([key])
+    if session.json:
+        emit_json({"keys": {key: key_json(shown[key])}})
+        return
+    _show_keys(shown)
+
+
+def _rate_of(rate: Rate | None, burst: int | None, held: Rate) -> dict[str, Any]:
+    """The rate that these words make of the one that is set; nothing if they say nothing."""
+    if rate is None and burst is None:
+        return {}
+    wanted = rate if rate is not None else held
+    if burst is not None and not wanted.starts:
+        raise click.UsageError("A burst of what rate? Say it too: --rate 10/1m.")
+    return {"rate": replace(wanted, burst=burst) if burst is not None else wanted}
+
+
+def _show_keys(keys: Mapping[str, KeyStanding]) -> None:
     show_table(
-        ("role", ">running", ">review", *(("a day",) if any_daily else ()), "claims"),
+        ("key", ">max", "rate", "held by"),
+        [
+            (name, str(each.limits.max_held), str(each.limits.rate), ", ".join(each.holders))
+            for name, each in sorted(keys.items())
+        ],
+        "no resource has limits of its own",
+    )
+
+
+def _show_roles(shown: Mapping[str, RoleLimits]) -> None:
+    any_daily = any(_usage(each.daily) for each in shown.values())
+    any_rate = any(each.rate.starts for each in shown.values())
+    show_table(
+        (
+            "role", ">running", ">review", *(("a day",) if any_daily else ()),
+            *(("rate",) if any_rate else ()), "claims",
+        ),
         [
             (
                 name,
                 str(each.max_running or "any"),
                 str(each.max_review or "any"),
                 *((_usage(each.daily) or "any",) if any_daily else ()),
+                *((str(each.rate),) if any_rate else ()),
                 Styled("paused", "yellow") if each.paused else "open",
             )
             for name, each in sorted(shown.items())
         ],
         "no roles yet: a role is known once a task is submitted to it",
-    )
+    )  # fmt: skip
 
 
 def limits_json(limits: RoleLimits) -> dict[str, object]:
@@ -117,7 +194,24 @@ def limits_json(limits: RoleLimits) -> dict[str, object]:
         "max_review": limits.max_review,
         "paused": limits.paused,
         "daily": usage_to_dict(limits.daily),
+        "rate": _rate_json(limits.rate),
     }
+
+
+def key_json(key: KeyStanding) -> dict[str, object]:
+    return {
+        "max_held": key.limits.max_held,
+        "rate": _rate_json(key.limits.rate),
+        "held_by": list(key.holders),
+        "free": key.free,
+        "next_at": iso_time(key.next_at) if key.next_at else None,
+    }
+
+
+def _rate_json(rate: Rate) -> dict[str, object] | None:
+    if not rate.starts:
+        return None
+    return {"starts": rate.starts, "seconds": rate.seconds, "burst": rate.most}
 
 
 def _usage(usage: Usage) -> str:

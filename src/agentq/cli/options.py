@@ -16,6 +16,8 @@ from agentq.core.errors import AgentqError, Invalid, NotFound
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from agentq.core.rates import Rate
+
     _Kind = click.ParamType[Any]
 else:
     _Kind = click.ParamType
@@ -190,6 +192,17 @@ class TaskRef(_Kind):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         return _offered(ctx, lambda session: session.reader().ids(incomplete))
+
+
+class StartRate(_Kind):
+    """Starts in a time, as `10/1m`; 0 for any number."""
+
+    name = "n/time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Rate:
+        from agentq.core.rates import Rate
+
+        return value if isinstance(value, Rate) else Rate.parse(value)
 
 
 class Role(_Kind):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentq.contracts.service_values import (
         AuditPage,
         Circuit,
+        KeyStanding,
         Overhead,
         Problem,
         Quality,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         Stats,
         TokenInfo,
     )
-    from agentq.core.limits import RoleLimits
+    from agentq.core.limits import KeyLimits, RoleLimits
     from agentq.core.task import Task, Usage
 
 
@@ -112,8 +113,34 @@ class Admin:
         return self._client.limits()
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
-        """Limit how many tasks of a role run, wait for review, or what they spend in a day."""
+        """Limit how many tasks of a role run, wait for review, how often they start, or what they
+        spend in a day.
+
+        >>> from agentq import Rate, RoleLimits
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> queue.admin.set_limits("builder", RoleLimits(rate=Rate.parse("10/1m")))
+        >>> str(queue.admin.limits()["builder"].rate)
+        '10/1m'
+        """
         self._client.set_limits(role, limits)
+
+    def key_limits(self, keys: Sequence[str] = ()) -> dict[str, KeyStanding]:
+        """Return how these resources stand, or all that have limits: who holds them, and how many
+        more tasks that need them may start now."""
+        return self._client.key_limits(keys)
+
+    def set_key_limits(self, key: str, limits: KeyLimits) -> None:
+        """Let so many tasks hold a resource at once, and so many start that need it.
+
+        >>> from agentq import KeyLimits, Rate
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> queue.admin.set_key_limits("gpu", KeyLimits(max_held=2, rate=Rate(5, 3600)))
+        >>> queue.admin.key_limits()["gpu"].free
+        2
+        """
+        self._client.set_key_limits(key, limits)
 
     def circuits(self) -> list[Circuit]:
         """Return the providers that are out of quota now, and until when."""

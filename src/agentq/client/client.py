@@ -25,9 +25,9 @@ from agentq.contracts.doorbell import role_topic
 from agentq.contracts.service_values import Completion
 from agentq.core.access import Action
 from agentq.core.errors import AgentqError, Invalid
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import KeyLimits, RoleLimits
 from agentq.core.task import Spec, Task
-from agentq.protocol.spec_validation import check_role
+from agentq.protocol.spec_validation import check_resource, check_role
 from agentq.settings import default_holder
 from agentq.wiring import WiredInstallation
 
@@ -238,6 +238,9 @@ class Client(QueueWriter):
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
         self.service.set_limits(self.who, check_role(role), limits)
+
+    def set_key_limits(self, key: str, limits: KeyLimits) -> None:
+        self.service.set_key_limits(self.who, check_resource(key), limits)
 
     def create_token(
         self, name: str, scopes: Sequence[str], lifetime: Duration | None = None

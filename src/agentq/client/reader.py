@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ArtifactInfo,
         Circuit,
         Explanation,
+        KeyStanding,
         Overhead,
         Page,
         Problem,
@@ -146,6 +147,9 @@ class QueueReader:
 
     def limits(self) -> dict[str, RoleLimits]:
         return self.queries.limits(self.who)
+
+    def key_limits(self, keys: Sequence[str] = ()) -> dict[str, KeyStanding]:
+        return self.queries.key_limits(self.who, keys)
 
     def circuits(self) -> list[Circuit]:
         return self.queries.circuits(self.who)

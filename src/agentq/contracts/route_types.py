@@ -32,6 +32,7 @@ _NAMES: dict[str, Any] = {
     "IntakeResult": Any,
     "Principal": access.Principal,
     "AgentqError": errors.AgentqError,
+    "KeyLimits": limits.KeyLimits,
     "RoleLimits": limits.RoleLimits,
     "Priority": task.Priority,
     "Spec": task.Spec,

@@ -70,6 +70,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("recent_overhead", "GET", "/overhead"),
         Route("quality", "GET", "/quality"),
         Route("limits", "GET", "/limits"),
+        Route("key_limits", "GET", "/key-limits"),
         Route("circuits", "GET", "/circuits"),
         Route("events_after", "GET", "/events"),
         Route("last_position", "GET", "/events/last"),
@@ -116,6 +117,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
     ),
     "Administering": (
         Route("set_limits", "PUT", "/limits/{role}"),
+        Route("set_key_limits", "PUT", "/key-limits/{key...}"),
         Route("open_circuit", "POST", "/circuits/{provider}/open"),
         Route("close_circuit", "POST", "/circuits/{provider}/close"),
         Route("reset_circuit", "POST", "/circuits/{provider}/reset"),
@@ -139,7 +141,6 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("ready_counts", "GET", "/roles/ready"),
         Route("capacity", "GET", "/roles/{role}/capacity"),
         Route("most_urgent_ready", "POST", "/roles/{role}/ready"),
-        Route("resource_holders", "POST", "/lookups/resources"),
     ),
 }
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.core.access import Principal
     from agentq.core.errors import AgentqError
-    from agentq.core.limits import RoleLimits
+    from agentq.core.limits import KeyLimits, RoleLimits
     from agentq.core.task import Spec, Task
     from agentq.core.triggers import LogEntry
 
@@ -45,7 +45,8 @@ class Queries(Overviews, Statistics, Protocol):
         marks its agents with it."""
 
     def next_wake(self, who: Principal) -> int:
-        """Return the earliest moment at which time matters to a task; 0 if there is none."""
+        """Return the earliest moment at which time matters to a task, or to a rate that holds
+        tasks back; 0 if there is none."""
 
     def task(self, who: Principal, ref: str) -> Task: ...
     def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
@@ -62,6 +63,9 @@ class Queries(Overviews, Statistics, Protocol):
 
     def limits(self, who: Principal) -> dict[str, RoleLimits]:
         """Return the limits of every role that the ledger has heard of."""
+
+    def key_limits(self, who: Principal, keys: Sequence[str] = ()) -> dict[str, v.KeyStanding]:
+        """Return how these resources stand, or all that have limits of their own."""
 
     def circuits(self, who: Principal) -> list[v.Circuit]:
         """Return the circuits that hold claims back now: of providers by name, then of roles."""
@@ -349,6 +353,7 @@ class Service(Queries, Edits, Waits, Protocol):
     # What a role may have, what may be spent, what is kept.
 
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None: ...
+    def set_key_limits(self, who: Principal, key: str, limits: KeyLimits) -> None: ...
     def open_circuit(
         self, who: Principal, provider: str, until_ms: int, reason: str = ""
     ) -> v.Circuit:
@@ -481,9 +486,6 @@ class Service(Queries, Edits, Waits, Protocol):
         first, without those that are passed over: (task id, version)."""
 
     def capacity(self, who: Principal, role: str) -> v.Capacity: ...
-    def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
-        """Return which of these exclusive resources are held, and by which task."""
-
     def judge_messages(
         self, who: Principal, inbound_messages: Sequence[InboundMessage]
     ) -> list[IntakeResult]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentq.contracts.artifacts import ArtifactInfo as ArtifactInfo  # noqa: PLC0414 - a value too
 from agentq.core.errors import Unavailable
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import KeyLimits, RoleLimits
 from agentq.core.phases import COORDINATION_SHARE_MAX, Phase
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
@@ -276,10 +276,23 @@ class RoleStanding:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many more tasks of a role may start now (-1: any number), and what it spent today."""
+    """How many more tasks of a role may start now (-1: any number), and what it spent today. If it
+    is its rate that holds them back, `next_at` says until when."""
 
     free: int
     today: Usage
+    next_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStanding:
+    """A resource: its limits, the tasks that hold it, how many more may start now, and if it is
+    its rate that holds them back, until when."""
+
+    limits: KeyLimits
+    holders: tuple[str, ...]
+    free: int
+    next_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)

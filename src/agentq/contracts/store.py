@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
-from agentq.contracts.limit_rows import CircuitRow, RoleRow
+from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 
 T = TypeVar("T")
 
@@ -285,11 +285,11 @@ class Expired(NamedTuple):
 class Changes:
     """Everything that one transaction writes. `events` are those of `tasks`, in order.
 
-    A row of `tasks` is written over the version it was decided on: the one before the first of its
-    events. `addresses` are those of `tasks` that are for another role now, or otherwise urgent.
-    `topics` are rung once the transaction has committed. `released` are the tasks whose exclusive
-    resources are free now. `lanes`, if not None, are the open lanes from now on. Of `new_dedup`
-    nobody has looked whether they are there: if one is, the change is run again.
+    A row of `tasks` is written over the version it was decided on: that before its first event.
+    `addresses` are those of `tasks` that are for another role now, or otherwise urgent. `topics`
+    are rung after the commit. `released` are the tasks whose resources are free now; of `resources`
+    all but the holders is written. `lanes`, if not None, are the open lanes from now on. Of
+    `new_dedup` nobody has looked whether they are there: if one is, the change is run again.
     """
 
     new: Sequence[NewRow] = ()
@@ -303,6 +303,7 @@ class Changes:
     dedup: Sequence[DedupRow] = ()
     new_dedup: Sequence[DedupRow] = ()
     roles: Sequence[RoleRow] = ()
+    resources: Sequence[ResourceRow] = ()
     circuits: Sequence[CircuitRow] = ()
     leases: Sequence[LeaseRow] = ()
     tokens: Sequence[TokenRow] = ()
@@ -354,8 +355,8 @@ class Reader(Protocol):
         """How many tasks of a role run, wait for review, and are ready and would be picked before
         a task of this priority and key (0 without a key)."""
 
-    def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
-        """The ids of the tasks that hold these exclusive resources, by resource."""
+    def resources(self, names: Sequence[str] = ()) -> list[ResourceRow]:
+        """These resources, or all that have limits, by name. A transaction locks their limits."""
 
     def edges_of(self, keys: Sequence[int]) -> list[tuple[int, int]]:
         """(parent, child) for each dependency in which one of these tasks is either."""
@@ -364,7 +365,7 @@ class Reader(Protocol):
         """Keys of tasks of which a part is missing (row, spec, place of an event): damage."""
 
     def next_wake(self) -> int:
-        """The earliest `wake_at` of all tasks; 0 if there is none."""
+        """The earliest `wake_at` of all tasks, or token still to come; 0 if there is none."""
 
     def prunable(
         self, before: int, limit: int, *, after_key: int = 0, keys: Sequence[int] | None = None
@@ -428,7 +429,8 @@ class Tx(Reader, Protocol):
         """Lock up to `count` ready tasks that nobody else has locked, the most urgent first.
 
         Of those with these `ids`, in that order; or after a task of this (priority, key). Tasks
-        whose exclusive resources are held, or whose tree is used up, are passed over. None while
+        that need a resource whose places are all held or whose bucket is empty, or whose tree is
+        used up, are passed over. None while
         the provider's circuit is open or counts failures, nor, with `unless_limited`, of a role
         that is paused, limited or needs a person.
         """
@@ -446,8 +448,8 @@ class Tx(Reader, Protocol):
     def renew(self, leases: Sequence[Lease]) -> set[int]:
         """Extend leases that are still held by that epoch, never shorten; the keys that were."""
 
-    def hold_resources(self, key: int, resources: Sequence[str]) -> bool:
-        """Take all of these exclusive resources for this task, or none."""
+    def hold_resources(self, key: int, places: Sequence[tuple[str, int]]) -> bool:
+        """Take these places of resources for this task; none of them if others have one."""
 
     def settle_effects(self, sequences: Sequence[int], until: int | None = None) -> None:
         """Forget effects that were carried out; with `until` they were not, and are not due again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentq.core.rates import NO_RATE, Rate
 from agentq.core.task import NO_USAGE, Task, Usage
 
 ENVELOPE_BYTES_MAX = 64 * 1024
@@ -42,12 +43,14 @@ UNITS = ("usd", "tokens", "turns", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class RoleLimits:
-    """What one role may have at once, and spend on a day (in UTC). 0 means no limit."""
+    """What one role may have at once, spend on a day (in UTC), and how often its tasks may start.
+    0 means no limit."""
 
     max_running: int = 0
     max_review: int = 0
     paused: bool = False
     daily: Usage = NO_USAGE
+    rate: Rate = NO_RATE
 
     def room(self, running: int, in_review: int) -> tuple[int, str]:
         """How many more may be claimed (-1: any number), and what holds the next one back."""
@@ -87,6 +90,17 @@ class RoleLimits:
 
 
 NO_LIMITS = RoleLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """How many tasks may hold a resource at once, and how often one may start that needs it."""
+
+    max_held: int = 1
+    rate: Rate = NO_RATE
+
+
+ONE_AT_ONCE = KeyLimits()
 
 
 def overspent(budget: Usage, extra: Usage, spent: Usage, share: float = 1.0) -> str:

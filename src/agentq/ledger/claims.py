@@ -1,4 +1,4 @@
-"""Custody: who may work on what. Limits and exclusive resources are checked under lock, here."""
+"""Custody: who may work on what. Limits and resources are checked under lock, here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentq.contracts.limit_rows import RoleRow
 from agentq.contracts.store import IN_TREE, TaskRow, Tx
 from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, Refused, Stale
-from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
+from agentq.core.limits import BATCH_MAX, SUMMARY_CHARS_MAX, RoleLimits, shorten
 from agentq.core.reserved_names import is_worker_record
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task
@@ -28,9 +28,11 @@ from agentq.core.triggers import (
 )
 from agentq.core.values import replace
 from agentq.ledger import circuits, shared_budgets
+from agentq.ledger.buckets import ANY, empty_in_words, take, tokens_of
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_today
 from agentq.ledger.families import check_yield
+from agentq.ledger.resources import WantedResources
 from agentq.ledger.unit_of_work import Items, UnitOfWork
 
 #: How often a role notes that somebody asked for its work; `explain` reads it.
@@ -59,33 +61,50 @@ def claim_ready(
     if probe is not None:
         count = 1
         row, _, picked = tx.pick(role, count, unless_limited=True)
-    work.note_limits(row.name, row.is_limited)
-    if row.is_limited:
+    limited = row.is_limited
+    work.note_limits(row.name, limited)
+    if limited:
         row = tx.lock_role(role)
         is_open = open_until and probe is None
         picked = [] if is_open else _pick_limited(tx, work, row, count)
-    _note_asked(tx, work, row, provider)
-    held = _take_all(tx, work, picked, claim)
+    row = _note_asked(tx, work, row, provider)
+    held = _take_all(work, picked, claim)
+    if limited:
+        _charge(work, row, len(held))
     if held and probe is not None:
         work.circuits.append(probe)
     return held, bool(picked) and not held
 
 
-def _note_asked(tx: Tx, work: UnitOfWork, row: RoleRow, provider: str) -> None:
+def _note_asked(tx: Tx, work: UnitOfWork, row: RoleRow, provider: str) -> RoleRow:
     """Note that a worker asked for tasks of the role, and which provider's quota it would use."""
     if work.now - row.seen_at > SEEN_EVERY_MS or (provider and not row.provider):
         # Read again under its lock: what is written back must not undo limits set meanwhile.
-        work.roles.append(tx.lock_role(row.id)._replace(seen_at=work.now, provider=provider))
+        row = tx.lock_role(row.id)._replace(seen_at=work.now, provider=provider)
+        work.roles.append(row)
+    return row
 
 
-def _take_all(tx: Tx, work: UnitOfWork, picked: Sequence[TaskRow], claim: ClaimTask) -> list[Held]:
+def _charge(work: UnitOfWork, row: RoleRow, count: int) -> None:
+    """Take a token for each start from the bucket of the role, whose row is locked."""
+    if not row.rate:
+        return
+    after = take(row, count, work.now)
+    if count or after.level_at < row.level_at:  # the clock was set back
+        work.roles.append(after)
+
+
+def _take_all(work: UnitOfWork, picked: Sequence[TaskRow], claim: ClaimTask) -> list[Held]:
     held: list[Held] = []
     claims: dict[int, ClaimTask] = {}
-    for key, task in [(row.hot.key, work.adopt(row)) for row in picked]:
+    tasks = [(row.hot.key, work.adopt(row)) for row in picked]
+    needy = [task for _, task in tasks if task.spec.resources]
+    wanted = WantedResources(work, needy) if needy else None
+    for key, task in tasks:
         lease = claim.lease_ms or task.spec.lease_seconds * 1000
         if lease not in claims:
             claims[lease] = replace(claim, lease_ms=lease)
-        taken = _take(tx, work, key, task, claims[lease])
+        taken = _take(work, key, task, claims[lease], wanted)
         if taken is not None:
             held.append(Held(key, taken))
     return held
@@ -117,13 +136,17 @@ def complete_and_claim(
     if probe is not None:
         row, _, picked = tx.pick(role, count, ids=ids, unless_limited=ids is None)
         picked = picked[:1]
-    work.note_limits(row.name, row.is_limited)
-    _note_asked(tx, work, row, provider)
+    limited = row.is_limited
+    work.note_limits(row.name, limited)
+    row = _note_asked(tx, work, row, provider)
     # A ready one that is among `items` (by a late report, say) has changed since it was saved.
     picked = [each for each in picked if each.hot.key not in work.tasks]
-    if picked and row.is_limited:
-        picked = _within_limits(tx, work, tx.lock_role(role), picked)
-    held = _take_all(tx, work, picked, claim)
+    if picked and limited:
+        row = tx.lock_role(role)._replace(seen_at=row.seen_at, provider=row.provider)
+        picked = _within_limits(tx, work, row, picked)
+    held = _take_all(work, picked, claim)
+    if held and limited:
+        _charge(work, row, len(held))
     if held and probe is not None:
         work.circuits.append(probe)
     return outcomes, held
@@ -134,13 +157,18 @@ def _pick_limited(tx: Tx, work: UnitOfWork, row: RoleRow, count: int) -> list[Ta
     if row.circuit:
         return []
     limits = limits_of(row)
-    room, _ = limits.room(*tx.occupancy(row.id)[:2])
-    count = count if room < 0 else min(count, room)
+    count = min(count, _room(tx, work, row, limits))
     if count <= 0:
         return []
     if limits.daily == NO_USAGE:
         return tx.pick(row.id, count).tasks
     return _pick_for_today(tx, work, row, limits, count)
+
+
+def _room(tx: Tx, work: UnitOfWork, row: RoleRow, limits: RoleLimits) -> int:
+    """How many more of a role may start now, by its limits and its rate."""
+    room, _ = limits.room(*tx.occupancy(row.id)[:2])
+    return min(BATCH_MAX if left == ANY else left for left in (room, tokens_of(row, work.now)))
 
 
 def _pick_for_today(
@@ -180,40 +208,50 @@ def claim_one(
             code="wrong_role",
         )
     claim = replace(claim, lease_ms=claim.lease_ms or task.spec.lease_seconds * 1000)
-    if task.state is State.READY:
-        if provider:
-            circuits.check_circuit(work, task, provider)
-        _check_room(tx, work, task)
-        _check_tree(work, key, task)
-        if task.spec.resources:
-            transition(task, claim, work.now)  # nothing is held for a claim that is refused
-            if not tx.hold_resources(key, sorted(set(task.spec.resources))):
-                raise Refused(
-                    f"{task.id} needs {', '.join(task.spec.resources)}, which another task holds.",
-                    "`agentq explain` says who.",
-                    code="resource_held",
-                )
-    return Held(key, work.apply(key, claim))
+    if task.state is not State.READY:
+        return Held(key, work.apply(key, claim))
+    if provider:
+        circuits.check_circuit(work, task, provider)
+    row = _check_room(tx, work, task)
+    _check_tree(work, key, task)
+    if task.spec.resources:
+        transition(task, claim, work.now)  # nothing is held for a claim that is refused
+        _hold_resources(work, key, task)
+    held = Held(key, work.apply(key, claim))
+    _charge(work, row, 1)
+    return held
+
+
+def _hold_resources(work: UnitOfWork, key: int, task: Task) -> None:
+    wanted = WantedResources(work, [task])
+    why, code = wanted.lack(task)
+    if not why and not wanted.take(key, task):
+        why, code = "another task has just taken what it needs", "resource_held"
+    if why:
+        raise Refused(
+            f"{task.id} cannot be claimed now: {why}.", "`agentq explain` says more.", code=code
+        )
 
 
 def _within_limits(tx: Tx, work: UnitOfWork, row: RoleRow, ready: list[TaskRow]) -> list[TaskRow]:
     if row.circuit:
         return []
     limits = limits_of(row)
-    room, _ = limits.room(*tx.occupancy(row.id)[:2])
+    room = _room(tx, work, row, limits)
     if limits.daily != NO_USAGE:
         today = spent_today(tx, row.name, work.now)
         if limits.used_up(today):
             return []
         ready = [each for each in ready if not limits.too_small_for(work.adopt(each), today)]
-    return ready if room < 0 else ready[:room]
+    return ready[:room]
 
 
-def _check_room(tx: Tx, work: UnitOfWork, task: Task) -> None:
+def _check_room(tx: Tx, work: UnitOfWork, task: Task) -> RoleRow:
+    """The locked row of its role; raises `Refused` if that has no room for the task."""
     row = tx.lock_role(work.role_id(task.to))
     work.note_limits(row.name, row.is_limited)
     if not row.is_limited:
-        return
+        return row
     if row.circuit:
         raise Refused(
             f"{task.id} cannot be claimed now: {circuits.needs_person(row)}.",
@@ -226,10 +264,13 @@ def _check_room(tx: Tx, work: UnitOfWork, task: Task) -> None:
     if room and limits.daily != NO_USAGE:
         today, code = spent_today(tx, row.name, work.now), "budget"
         why = limits.used_up(today) or limits.too_small_for(task, today)
+    if not why and (why := empty_in_words(row, work.now)):
+        code = "limit"
     if why:
         raise Refused(
             f"{task.id} cannot be claimed now: {why}.", "Wait, or raise the limit.", code=code
         )
+    return row
 
 
 def _check_tree(work: UnitOfWork, key: int, task: Task) -> None:
@@ -245,12 +286,14 @@ def _check_tree(work: UnitOfWork, key: int, task: Task) -> None:
             )
 
 
-def _take(tx: Tx, work: UnitOfWork, key: int, task: Task, claim: ClaimTask) -> Task | None:
+def _take(
+    work: UnitOfWork, key: int, task: Task, claim: ClaimTask, wanted: WantedResources | None
+) -> Task | None:
     # A clock that was set back must not make one task refuse the claim of all others.
     if task.wake_at and task.wake_at <= max(work.now, task.updated_at):
         work.apply(key, Tick())  # its time to live passed while it waited
         return None
-    if task.spec.resources and not tx.hold_resources(key, sorted(set(task.spec.resources))):
+    if wanted is not None and task.spec.resources and not wanted.take(key, task):
         return None
     return work.apply(key, claim)
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from agentq.contracts.limit_rows import RoleRow
+from agentq.contracts.limit_rows import ResourceRow, RoleRow
 from agentq.contracts.store import HotRow, SpecRow
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import KeyLimits, RoleLimits
+from agentq.core.rates import NO_RATE, Rate
 from agentq.core.states import State
 from agentq.core.task import (
     NO_DETAILS,
@@ -164,8 +165,24 @@ def decode_usage(text: str) -> Usage:
     return usage
 
 
+def encode_rate(rate: Rate) -> str:
+    return "" if rate == NO_RATE else encode(sparse(rate)).decode()
+
+
+def decode_rate(text: str) -> Rate:
+    if not text:
+        return NO_RATE
+    rate: Rate = decoder(Rate).decode(text)
+    return rate
+
+
 def limits_of(row: RoleRow) -> RoleLimits:
-    return RoleLimits(row.max_running, row.max_review, bool(row.paused), decode_usage(row.daily))
+    daily, rate = decode_usage(row.daily), decode_rate(row.rate)
+    return RoleLimits(row.max_running, row.max_review, bool(row.paused), daily, rate)
+
+
+def key_limits_of(row: ResourceRow) -> KeyLimits:
+    return KeyLimits(row.max_held, decode_rate(row.rate))
 
 
 def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agentq.contracts.limit_rows import CircuitRow
+from agentq.contracts.limit_rows import CircuitRow, ResourceRow
 from agentq.contracts.service_values import Explanation
 from agentq.core.counting import counted
 from agentq.core.durations import format_duration
@@ -14,7 +14,9 @@ from agentq.core.policy_steps import policy_words
 from agentq.core.schedule import awaits_approval, expiry
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.ledger.buckets import empty_in_words, next_token_at
 from agentq.ledger.circuits import RoleCircuit, in_words
+from agentq.ledger.resources import full_in_words
 
 #: Why a task does not run, and what to do about it.
 Cause: TypeAlias = tuple[str, str]
@@ -30,7 +32,8 @@ class Facts:
     running: int
     in_review: int
     seen_at: int
-    held_resources: dict[str, str]
+    #: What it needs, and how that stands.
+    resources: tuple[ResourceRow, ...]
     ahead: int
     #: The circuit of the provider that its role uses, if it holds claims back.
     circuit: CircuitRow | None = None
@@ -42,6 +45,8 @@ class Facts:
     empty_trees: tuple[tuple[str, str], ...] = ()
     #: Who may not approve it: whoever asked for it, where another must agree.
     barred: tuple[str, ...] = ()
+    #: Why nothing of its role may start so soon again; "" if something may.
+    rate: str = ""
 
 
 def explain(task: Task, facts: Facts) -> Explanation:
@@ -106,9 +111,9 @@ def _ready(task: Task, facts: Facts) -> list[Cause]:
     room, why = facts.limits.room(facts.running, facts.in_review)
     if room == 0:
         causes.append((f"limit of role {task.to}: {why}", f"`agentq limits {task.to}` changes it"))
-    causes += _budgets(task, facts)
-    for resource, holder in sorted(facts.held_resources.items()):
-        causes.append((f"resource {resource} is held by {holder}", "it is free when that ends"))
+    if facts.rate:
+        causes.append((facts.rate, f"wait; `agentq limits {task.to} --rate N/TIME` changes it"))
+    causes += _budgets(task, facts) + _resources(facts)
     remedy = f"`agentq worker {task.to}` starts one"
     if not facts.seen_at:
         causes.append((f"no worker has ever asked for role {task.to}", remedy))
@@ -118,13 +123,32 @@ def _ready(task: Task, facts: Facts) -> list[Cause]:
     return causes
 
 
+def _resources(facts: Facts) -> list[Cause]:
+    causes = []
+    for row in facts.resources:
+        command = f"`agentq limits --key {row.name}"
+        if len(row.holders) >= row.max_held > 1:
+            remedy = f"there is a place when one of them ends; {command} --max N` changes it"
+            causes.append((full_in_words(row), remedy))
+        elif len(row.holders) >= row.max_held:
+            causes.append((full_in_words(row), "it is free when that ends"))
+        moment = next_token_at(row, facts.now)
+        if why := empty_in_words(row, facts.now, when(moment, facts.now)):
+            causes.append((why, f"wait; {command} --rate N/TIME` changes it"))
+    return causes
+
+
+def when(moment: int, now: int) -> str:
+    """How long it is until a moment, in brackets."""
+    return f" ({_in(moment, now)})"
+
+
 def _circuit(facts: Facts) -> list[Cause]:
     row = facts.circuit
     if row is None:
         return []
-    when = f" ({_in(row.open_until, facts.now)})"
     remedy = f"wait; `agentq circuits close {row.provider}` if it serves again"
-    return [(in_words(row, when), remedy)]
+    return [(in_words(row, when(row.open_until, facts.now)), remedy)]
 
 
 def _needs_person(task: Task, facts: Facts) -> list[Cause]:

@@ -15,12 +15,14 @@ from agentq.contracts.store import Changes, Lease, Store, Tx
 from agentq.core import triggers as t
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
-from agentq.core.limits import BATCH_MAX, RoleLimits
+from agentq.core.limits import BATCH_MAX, KeyLimits, RoleLimits
+from agentq.core.rates import checked
 from agentq.core.spec_types import check_usage
 from agentq.core.states import TERMINAL
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Task, Usage
 from agentq.core.trigger_validation import check_trigger
-from agentq.ledger import claims, shared_budgets
+from agentq.ledger import claims, resources, shared_budgets
+from agentq.ledger.buckets import set_rate
 from agentq.ledger.circuits import Circuits, Interruption, dated, interrupt
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache, encode_usage
@@ -438,6 +440,7 @@ class Ledger:
             if type(limit) is not int or not 0 <= limit <= 1_000_000:
                 raise Invalid(f"A limit is 0 (none) to 1000000, got {limit!r}.")
         check_usage("daily", limits.daily)
+        checked(limits.rate)
         role_id = self._role_id(role)
 
         def change(tx: Tx) -> None:
@@ -448,11 +451,15 @@ class Ledger:
                 paused=int(limits.paused),
                 daily=encode_usage(limits.daily),
             )
+            row = set_rate(row, limits.rate, tx.now())
             # There may be room now for whoever waits.
             noted = dated(audit if row != held else None, tx)
             tx.save(Changes(roles=(row,), topics=(role_topic(role), ROOM_TOPIC), audit=noted))
 
         self.store.write(change)
+
+    def set_key_limits(self, key: str, limits: KeyLimits, audit: AuditRow | None = None) -> None:
+        resources.set_key_limits(self.store, key, limits, audit)
 
     def prune(
         self,

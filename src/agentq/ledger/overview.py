@@ -33,6 +33,7 @@ from agentq.contracts.store import (
 )
 from agentq.core.schedule import awaits_approval
 from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.ledger.buckets import empty_in_words
 from agentq.ledger.circuits import held_back, in_words, needs_person, role_circuit
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_by_role_today
@@ -135,7 +136,7 @@ def _held_back(
     room, why = limits.room(running, counts.get((row.name, REVIEW), 0))
     if not room:
         return why
-    return limits.used_up(today)
+    return limits.used_up(today) or empty_in_words(row, now)
 
 
 def _running(

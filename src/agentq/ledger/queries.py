@@ -26,7 +26,14 @@ from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
     from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
-    from agentq.contracts.service_values import Explanation, Page, Problem, Stats, Wanted
+    from agentq.contracts.service_values import (
+        Explanation,
+        KeyStanding,
+        Page,
+        Problem,
+        Stats,
+        Wanted,
+    )
     from agentq.core.limits import RoleLimits
     from agentq.core.triggers import LogEntry
     from agentq.ledger.circuits import RoleCircuit
@@ -171,6 +178,16 @@ class LedgerQueries:
         rows = self._store.read(lambda reader: reader.roles())
         return {row.name: limits_of(row) for row in rows}
 
+    def key_limits(self, keys: Sequence[str] = ()) -> dict[str, KeyStanding]:
+        """How these resources stand, or all that have limits of their own."""
+        from agentq.ledger.resources import standing
+
+        def look(reader: Reader) -> dict[str, KeyStanding]:
+            now = reader.now()
+            return {row.name: standing(row, now) for row in reader.resources(keys)}
+
+        return self._store.read(look)
+
     def circuits(self) -> list[CircuitRow]:
         """The circuits of providers that hold claims back now, by provider."""
         from agentq.ledger.circuits import held_back
@@ -202,9 +219,10 @@ class LedgerQueries:
         return self._store.read(lambda reader: reader.next_wake())
 
     def explain(self, key: int, *, four_eyes: bool = True) -> Explanation:
+        from agentq.ledger.buckets import empty_in_words, next_token_at
         from agentq.ledger.circuits import held_back, role_circuit
         from agentq.ledger.costs import spent_today
-        from agentq.ledger.explain import Facts, explain
+        from agentq.ledger.explain import Facts, explain, when
 
         def look(reader: Reader) -> Explanation:
             found = reader.tasks([key])
@@ -227,17 +245,14 @@ class LedgerQueries:
                 running,
                 in_review,
                 role.seen_at,
-                {
-                    resource: holder
-                    for resource, holder in reader.holders_of(task.spec.resources).items()
-                    if holder != task.id
-                },
+                tuple(reader.resources(task.spec.resources)) if task.spec.resources else (),
                 ahead,
                 held_back(reader.circuits(), role.provider, now) if role.provider else None,
                 role_circuit(role),
                 spent_today(reader, role.name, now),
                 _empty_trees(reader, found[0].hot),
                 self._barred(reader, task, roles, four_eyes=four_eyes),
+                empty_in_words(role, now, when(next_token_at(role, now), now)),
             )
             return explain(task, facts)
 

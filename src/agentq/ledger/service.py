@@ -30,6 +30,7 @@ from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment, check_message
 from agentq.core.values import replace
+from agentq.ledger.buckets import ANY, next_token_at, tokens_of
 from agentq.ledger.codec import decode_spec, limits_of, to_task
 from agentq.ledger.costs import amounts, spent_today
 from agentq.ledger.leader_leases import LeaderLeases
@@ -43,7 +44,7 @@ from agentq.protocol.secret_detection import redact
 if TYPE_CHECKING:
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.contracts.store import Reader, TaskRow
-    from agentq.core.limits import RoleLimits
+    from agentq.core.limits import KeyLimits, RoleLimits
     from agentq.ledger.tokens import Tokens
 
 _PAGE = 500
@@ -232,6 +233,12 @@ class EmbeddedService(EditService):
         self._check(who, Action.SET_LIMITS, role)
         audit = self._decision(who, Action.SET_LIMITS, role, _in_words(limits))
         self._ledger.set_limits(role, limits, audit)
+
+    def set_key_limits(self, who: Principal, key: str, limits: KeyLimits) -> None:
+        self._check(who, Action.SET_LIMITS, f"key {key}")
+        said = f"max_held {limits.max_held}, rate {limits.rate}"
+        audit = self._decision(who, Action.SET_LIMITS, f"key {key}", said)
+        self._ledger.set_key_limits(key, limits, audit)
 
     @repeatable(the_task)
     def raise_tree_budget(
@@ -432,20 +439,21 @@ class EmbeddedService(EditService):
         def look(reader: Reader) -> v.Capacity:
             row = next(row for row in reader.roles() if row.id == role_id)
             limits, today = limits_of(row), NO_USAGE
-            free = limits.room(*reader.occupancy(role_id)[:2])[0] if row.is_limited else -1
+            if not row.is_limited:
+                return v.Capacity(ANY, today)
+            free, tokens = limits.room(*reader.occupancy(role_id)[:2])[0], ANY
+            if row.rate:
+                tokens = tokens_of(row, reader.now())
+                free = tokens if free == ANY else min(free, tokens)
             if row.circuit:
                 free = 0
             elif free and limits.daily != NO_USAGE:
                 today = spent_today(reader, role, reader.now())
                 if limits.used_up(today):
                     free = 0
-            return v.Capacity(free, today)
+            return v.Capacity(free, today, 0 if tokens else next_token_at(row, reader.now()))
 
         return self._store.read(look)
-
-    def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
-        self._check(who, Action.READ, "who holds resources")
-        return self._store.read(lambda reader: reader.holders_of(resources)) if resources else {}
 
     def judge_messages(
         self, who: Principal, inbound_messages: Sequence[InboundMessage]
@@ -471,7 +479,9 @@ class EmbeddedService(EditService):
 def _in_words(limits: RoleLimits) -> str:
     daily = f", {amounts(limits.daily)} a day" if limits.daily != NO_USAGE else ""
     paused = ", paused" if limits.paused else ""
-    return f"max_running {limits.max_running}, max_review {limits.max_review}{daily}{paused}"
+    rate = f", rate {limits.rate}" if limits.rate.starts else ""
+    running = f"max_running {limits.max_running}, max_review {limits.max_review}"
+    return f"{running}{daily}{rate}{paused}"
 
 
 def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:

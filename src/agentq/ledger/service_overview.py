@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentq.core.access import Action, Principal
@@ -9,6 +10,7 @@ from agentq.ledger.service_queries import QueryService
 
 if TYPE_CHECKING:
     from agentq.contracts import overview_values as o
+    from agentq.contracts import service_values as v
 
 
 class OverviewService(QueryService):
@@ -35,6 +37,10 @@ class OverviewService(QueryService):
     def workers(self, who: Principal) -> list[o.WorkerInfo]:
         self._check(who, Action.READ, "who works here")
         return self._queries.workers()
+
+    def key_limits(self, who: Principal, keys: Sequence[str] = ()) -> dict[str, v.KeyStanding]:
+        self._check(who, Action.READ, "the limits of resources")
+        return self._queries.key_limits(keys)
 
     def report_worker(
         self, who: Principal, holder: str, report: o.WorkerReport, lease_ms: int

@@ -18,7 +18,7 @@ from agentq.contracts.doorbell import (
     lane_topic,
     role_topic,
 )
-from agentq.contracts.limit_rows import CircuitRow, RoleRow
+from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
@@ -84,6 +84,7 @@ class UnitOfWork:
         self.dedup: list[DedupRow] = []
         self.new_dedup: list[DedupRow] = []
         self.roles: list[RoleRow] = []
+        self.resources: dict[str, ResourceRow] = {}
         self.circuits: list[CircuitRow] = []
         self._audit: list[AuditRow] = []
         #: The trees that tasks belong to, where they were loaded (see `shared_budgets`).
@@ -270,6 +271,7 @@ class UnitOfWork:
                 dedup=self.dedup,
                 new_dedup=self.new_dedup,
                 roles=self.roles,
+                resources=list(self.resources.values()),
                 circuits=self.circuits,
                 audit=self._audit,
                 released=self._freed,

@@ -323,6 +323,14 @@ def _check_each_text(spec: Spec) -> int:
     return total
 
 
+def check_resource(name: object) -> str:
+    """Return the name of a resource; raises `Invalid` for what no task could name as one."""
+    if not isinstance(name, str) or not name.strip():
+        raise Invalid(f"The name of a resource is a text, got {name!r}.", "As in --resource NAME.")
+    _check_text("resources", name)
+    return name
+
+
 def _check_text(field: str, text: str) -> None:
     rule = find_secret(text)
     if rule:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ArtifactInfo,
         Circuit,
         Explanation,
+        KeyStanding,
         Overhead,
         Page,
         Problem,
@@ -123,6 +124,12 @@ class RemoteQueries:
 
     def limits(self, who: Principal) -> dict[str, RoleLimits]:
         return dict(self._caller.value(dict[str, RoleLimits], "limits", who))
+
+    def key_limits(self, who: Principal, keys: Sequence[str] = ()) -> dict[str, KeyStanding]:
+        from agentq.contracts.service_values import KeyStanding
+
+        kind = dict[str, KeyStanding]
+        return dict(self._caller.value(kind, "key_limits", who, keys=list(keys)))
 
     def circuits(self, who: Principal) -> list[Circuit]:
         from agentq.contracts.service_values import Circuit

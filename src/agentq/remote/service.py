@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agentq.core.access import Principal
 from agentq.core.choices import Resolution, Ruling
 from agentq.core.errors import AgentqError, Refused
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import KeyLimits, RoleLimits
 from agentq.core.task import NO_USAGE, Priority, Task, Usage
 from agentq.remote.custody import RemoteCustody
 
@@ -141,6 +141,9 @@ class RemoteDecisions(RemoteCustody):
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
         self._caller.value(None, "set_limits", who, role=role, limits=limits)
 
+    def set_key_limits(self, who: Principal, key: str, limits: KeyLimits) -> None:
+        self._caller.value(None, "set_key_limits", who, key=key, limits=limits)
+
     def open_circuit(
         self, who: Principal, provider: str, until_ms: int, reason: str = ""
     ) -> Circuit:
@@ -264,12 +267,6 @@ class RemoteService(RemoteDecisions):
 
         capacity: Capacity = self._caller.value(Capacity, "capacity", who, role=role)
         return capacity
-
-    def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
-        found = self._caller.value(
-            dict[str, str], "resource_holders", who, resources=list(resources)
-        )
-        return dict(found)
 
     # What only the loops beside a ledger ask.
 

@@ -21,6 +21,7 @@ from agentq.settings.addresses import is_server, remember_passwords, remember_se
 from agentq.settings.addresses import without_password as without_password
 
 if TYPE_CHECKING:
+    from agentq.core.limits import KeyLimits
     from agentq.core.prices import TokenPrice
     from agentq.settings.roles import RoleSettings
 
@@ -37,6 +38,8 @@ TABLES = {
     "retention": ("keep", "audit"),
     "access": ("four_eyes",),
 }
+#: Those that hold tables with names of the user's choice.
+_NAMED = ("roles", "prices", "limits")
 MEMORY = ":memory:"
 #: How many seconds the audit log is kept where settings do not say: a year and a month, so that
 #: what happened a year ago can still be looked up.
@@ -79,6 +82,8 @@ class Settings:
     outbox: str = ""
     #: What tokens cost, by model or tool.
     prices: Mapping[str, TokenPrice] = field(default_factory=dict, kw_only=True)
+    #: How many tasks may hold a resource, and how often they start.
+    keys: Mapping[str, KeyLimits] = field(default_factory=dict, kw_only=True)
 
     @property
     def roles(self) -> dict[str, RoleLimits]:
@@ -222,8 +227,8 @@ def read_file(file: Path) -> Settings:
         ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
-    only_known(plain, (*TABLES, "roles", "prices"), str(file))
-    tables = {name: plain.get(name, {}) for name in (*TABLES, "roles", "prices")}
+    only_known(plain, (*TABLES, *_NAMED), str(file))
+    tables = {name: plain.get(name, {}) for name in (*TABLES, *_NAMED)}
     for name, table in tables.items():
         only_known(table, TABLES.get(name, table), f"[{name}] in {file}")
     artifacts, broker, retention = tables["artifacts"], tables["broker"], tables["retention"]
@@ -242,10 +247,11 @@ def read_file(file: Path) -> Settings:
     root = _text(artifacts, "root", ".agentq", file)
     workers = _workers(tables["roles"], file) if tables["roles"] else {}
     prices = _prices(tables["prices"], file) if tables["prices"] else {}
+    keys = _key_limits(tables["limits"], file) if tables["limits"] else {}
     if is_server(url):
         _refuse_of_the_server(plain, file)
         home = os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq")
-        return replace(_server(url, str(file), home), workers=workers, prices=prices)
+        return replace(_server(url, str(file), home), workers=workers, prices=prices, keys=keys)
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:
@@ -266,6 +272,7 @@ def read_file(file: Path) -> Settings:
         ),
         artifacts_credentials=credentials,
         prices=prices,
+        keys=keys,
         artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
@@ -274,7 +281,7 @@ def read_file(file: Path) -> Settings:
 def _refuse_of_the_server(plain: Mapping[str, Any], file: Path) -> None:
     """Refuse what would be read and never used: the server has settings of its own."""
     for name in plain:
-        if name not in ("ledger", "roles", "prices"):
+        if name not in ("ledger", *_NAMED):
             raise Invalid(
                 f"[{name}] in {file} has no effect: url in [ledger] names a server, which has"
                 " settings of its own.",
@@ -372,6 +379,12 @@ def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
     from agentq.settings.roles import read_role
 
     return {name: read_role(name, row, file) for name, row in tables.items()}
+
+
+def _key_limits(table: Mapping[str, Any], file: Path) -> dict[str, KeyLimits]:
+    from agentq.settings.key_limits import read_key_limits
+
+    return read_key_limits(table, file)
 
 
 def _prices(tables: Mapping[str, Any], file: Path) -> dict[str, TokenPrice]:

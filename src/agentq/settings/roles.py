@@ -18,6 +18,7 @@ from agentq.core.task import NO_USAGE, Usage
 from agentq.core.values import replace
 from agentq.settings import Settings, only_known
 from agentq.settings.addresses import is_server
+from agentq.settings.key_limits import read_rate
 from agentq.settings.prices import price_of
 
 SANDBOXES = ("none", "bwrap")
@@ -181,7 +182,8 @@ _BUDGETS = {"budget_usd": "usd", "budget_tokens": "tokens", "budget_turns": "tur
             "budget_time": "seconds"}  # fmt: skip
 _DAILY = {"daily_usd": "usd", "daily_tokens": "tokens", "daily_turns": "turns",
           "daily_time": "seconds"}  # fmt: skip
-NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, "command",
+_RATE = ("rate", "burst")
+NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, *_RATE, "command",
          "default", "may", "network", "options")  # fmt: skip
 
 
@@ -271,8 +273,8 @@ def _check_inside(key: str, paths: tuple[str, ...], where: str) -> None:
 def _role_limits(table: Mapping[str, Any], where: str) -> RoleLimits:
     running, review = (_count(key, table.get(key, 0), where) for key in _LIMITS)
     limits = RoleLimits(running, review)
-    daily = _usage(table, _DAILY, where)
-    return limits if daily is NO_USAGE else replace(limits, daily=daily)
+    daily, rate = _usage(table, _DAILY, where), read_rate(table, where)
+    return replace(limits, daily=daily, rate=rate)
 
 
 def _usage(table: Mapping[str, Any], names: Mapping[str, str], where: str) -> Usage:

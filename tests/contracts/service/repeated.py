@@ -15,7 +15,7 @@ from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion
 from agentq.core.access import SYSTEM
 from agentq.core.choices import Ruling
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import KeyLimits, RoleLimits
 from agentq.core.task import Priority, Task, Usage
 from tests.contracts.service.people import (
     ANN,
@@ -40,6 +40,7 @@ NATURAL = {
     "live_append": "what is said to begin at a position that was written is left out",
     "live_end": "a log that is gone stays gone",
     "set_limits": "they are what they were set to",
+    "set_key_limits": "they are what they were set to",
     "open_circuit": "it is open until the same moment",
     "close_circuit": "it is closed; the second time it was so before",
     "reset_circuit": "its failures are forgotten",
@@ -54,7 +55,6 @@ NATURAL = {
     "overhead": LOOKS,
     "check_writable": LOOKS,
     "most_urgent_ready": LOOKS,
-    "resource_holders": LOOKS,
 }
 
 Arguments = dict[str, Any]
@@ -206,6 +206,7 @@ CASES: tuple[Case, ...] = (
     Case("tell", _about(submit, {}, message="hello")),
     Case("take_messages", _told),
     Case("set_limits", lambda s, tag: {"role": tag, "limits": RoleLimits(max_running=3)}),
+    Case("set_key_limits", lambda s, tag: {"key": tag, "limits": KeyLimits(2)}),
     Case("open_circuit", _circuit),
     Case("close_circuit", _open_circuit),
     Case("reset_circuit", _open_circuit),
@@ -222,7 +223,6 @@ CASES: tuple[Case, ...] = (
     Case("tick", lambda s, tag: {}),
     Case("check_writable", lambda s, tag: {}),
     Case("most_urgent_ready", lambda s, tag: {"role": tag, "count": 1, "before_ms": 1}),
-    Case("resource_holders", lambda s, tag: {"resources": [tag]}),
 )
 
 

@@ -75,7 +75,7 @@ NEVER: dict[str, Call] = {
     "ready counts": lambda s, who, ref: s.ready_counts(who),
     "ready tasks": lambda s, who, ref: s.most_urgent_ready(who, "builder", 1, s.now()),
     "capacity": lambda s, who, ref: s.capacity(who, "builder"),
-    "resources": lambda s, who, ref: s.resource_holders(who, ["db"]),
+    "resources": lambda s, who, ref: s.key_limits(who, ["db"]),
     "lanes": lambda s, who, ref: s.lanes(who),
     "open lanes": lambda s, who, ref: s.open_lanes(who, ["reply"]),
     "outbox": lambda s, who, ref: s.outbox_batch(who, "reply", 1),

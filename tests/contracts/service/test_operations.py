@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from agentq.contracts.inbound_messages import InboundMessage, Incoming, IntakeStatus, opened
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import Capacity, PublishedResults
 from agentq.core.access import SYSTEM
-from agentq.core.limits import RoleLimits
+from agentq.core.errors import Invalid
+from agentq.core.limits import KeyLimits, RoleLimits
+from agentq.core.rates import Rate
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Usage
 from tests.contracts.service.people import ANN, WORKER, claimed, submit
@@ -82,8 +86,43 @@ class TestRoles:
         assert service.most_urgent_ready(SYSTEM, "builder", 9, 0) == []
         assert service.capacity(SYSTEM, "builder") == Capacity(-1, NO_USAGE)
         service.claim_task(ANN, "task-3", "host:1")
-        assert service.resource_holders(SYSTEM, ["db", "gpu"]) == {"db": "task-3"}
-        assert service.resource_holders(SYSTEM, []) == {}
+        keys = service.key_limits(SYSTEM, ["db", "gpu"])
+        assert {name: (key.holders, key.free) for name, key in keys.items()} == {
+            "db": (("task-3",), 0),
+            "gpu": ((), 1),
+        }
+        assert service.key_limits(SYSTEM) == {}, "none of them has limits of its own"
+
+    def test_several_places_and_a_rate(self, service: Service) -> None:
+        limits = KeyLimits(2, Rate(1, 3600, burst=3))
+        service.set_key_limits(ANN, "lab/gpu 1", limits)
+        service.set_limits(ANN, "builder", RoleLimits(rate=Rate(1, 3600, burst=2)))
+        for number in range(3):
+            submit(service, f"task-{number}", resources=("lab/gpu 1",))
+        assert service.capacity(SYSTEM, "builder").free == 2
+        assert len(service.claim(WORKER, "builder", 5, "host:1")) == 2
+        (key,) = service.key_limits(ANN).values()
+        assert (key.limits, key.holders, key.free) == (limits, ("task-0", "task-1"), 0)
+        capacity = service.capacity(SYSTEM, "builder")
+        assert capacity.free == 0 and capacity.next_at > service.now()
+        assert service.next_wake(SYSTEM) > 0
+        held_back = service.overview(ANN).roles[0].held_back
+        assert held_back.startswith("rate limit 1/1h, at most 2 at once of role builder: next at")
+
+    def test_what_a_resource_cannot_have_is_refused(self, service: Service) -> None:
+        for limits in (KeyLimits(0), KeyLimits(1, Rate(5)), KeyLimits(1, Rate(1, 1, -1))):
+            with pytest.raises(Invalid):
+                service.set_key_limits(ANN, "gpu", limits)
+        assert service.key_limits(ANN) == {}
+
+    def test_who_set_the_limits_of_a_resource_stands_in_the_audit_log(
+        self, service: Service
+    ) -> None:
+        for _ in range(2):
+            service.set_key_limits(ANN, "gpu", KeyLimits(2))
+        (entry,) = service.audit(ANN).entries
+        said = (entry.who, entry.action, entry.subject, entry.detail)
+        assert said == ("ann", "set_limits", "key gpu", "max_held 2, rate any")
 
     def test_the_day_has_a_budget(self, service: Service) -> None:
         service.set_limits(ANN, "builder", RoleLimits(daily=Usage(usd=1)))

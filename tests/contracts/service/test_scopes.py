@@ -56,7 +56,7 @@ READ: dict[str, Call] = {
     "ready": lambda s, who: s.ready_counts(who),
     "capacity": lambda s, who: s.capacity(who, "builder"),
     "urgent": lambda s, who: s.most_urgent_ready(who, "builder", 1, s.now()),
-    "resources": lambda s, who: s.resource_holders(who, ["db"]),
+    "resources": lambda s, who: s.key_limits(who, ["db"]),
     "next wake": lambda s, who: s.next_wake(who),
     "tick": lambda s, who: s.tick(who),
 }

@@ -219,6 +219,8 @@ def _limits(settings: Settings, session: Session) -> Check:
         for role, wanted in settings.roles.items()
         if replace(known.get(role, NO_LIMITS), paused=False) != wanted
     ]
+    keys = session.reader().key_limits(list(settings.keys)) if settings.keys else {}
+    different += [key for key, wanted in settings.keys.items() if keys[key].limits != wanted]
     if different:
         detail = f"{', '.join(sorted(different))}: agentq.toml says something else than the ledger"
         return Check("limits", "warning", detail, "`agentq init` applies what agentq.toml says.")

@@ -63,6 +63,8 @@ class CapacityLoop(Loop):
         self._publisher = publisher
         self._visits: dict[str, _Visit] = {}
         self._ran_at = -_PAUSE_SECONDS
+        #: When the next task of the role that is visited may start by a rate; 0: no rate says.
+        self._next_at = 0
 
     def run_once(self) -> float:
         early = self._ran_at + _PAUSE_SECONDS - time.monotonic()
@@ -90,11 +92,16 @@ class CapacityLoop(Loop):
             longest = _LIMITED_SECONDS_MAX if role.is_limited else _OTHERS_SECONDS_MAX
             visit.pause = min(max(visit.pause * 2, _PAUSE_SECONDS), longest)
         visit.due = time.monotonic() + visit.pause
+        if self._next_at and not reason:
+            # A rate names the moment: nobody rings then.
+            left = (self._next_at - self._service.now()) / 1000
+            visit.due = min(visit.due, time.monotonic() + max(left, _PAUSE_SECONDS))
 
     def _announce(self, role: RoleStanding, visit: _Visit) -> tuple[int, bool, str]:
         """Announce as many as fit, less the hints that still wait in the queue. Return how many,
         whether earlier ones did not start, and why the broker refused others."""
         capacity = self._service.capacity(SYSTEM, role.name)
+        self._next_at = capacity.next_at
         count = capacity.free if capacity.free >= 0 else _FEW
         tasks = self._startable(role, count, capacity.today) if count else []
         before = time.monotonic() - _AGAIN_SECONDS
@@ -116,10 +123,14 @@ class CapacityLoop(Loop):
             # Tasks without resources are announced once, by the relay.
             tasks = [task for task in tasks if task.spec.resources]
         wanted = sorted({name for task in tasks for name in task.spec.resources})
-        taken = set(self._service.resource_holders(SYSTEM, wanted))
+        keys = self._service.key_limits(SYSTEM, wanted) if wanted else {}
+        moments = [key.next_at for key in keys.values() if key.next_at]
+        self._next_at = min(moments, default=0)
+        free = {name: key.free for name, key in keys.items()}
         found: list[Task] = []
         for task in tasks:
-            if taken.isdisjoint(task.spec.resources) and not role.limits.too_small_for(task, today):
-                taken.update(task.spec.resources)
+            names = set(task.spec.resources)
+            if all(free[name] for name in names) and not role.limits.too_small_for(task, today):
+                free |= {name: free[name] - 1 for name in names}
                 found.append(task)
         return found

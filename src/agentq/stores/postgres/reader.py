@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
-from agentq.contracts.limit_rows import CircuitRow, RoleRow
+from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow, resource_rows
 from agentq.contracts.store import (
     OVER,
     READY,
@@ -141,10 +141,17 @@ class PostgresReader:
             ahead = self._ask("ahead", {"role": role, "priority": priority, "key": key})[0][0]
         return running, in_review, ahead
 
-    def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
-        if not resources:
-            return {}
-        return dict(self._ask("holders_of", {"resources": list(resources)}))
+    def resources(self, names: Sequence[str] = ()) -> list[ResourceRow]:
+        if names:
+            return self._resources("resources", names)
+        limits = self._ask("all_resources")
+        holders = self._ask("holders_of", {"resources": [row[0] for row in limits]})
+        return resource_rows(names, limits, holders)
+
+    def _resources(self, statement: str, names: Sequence[str]) -> list[ResourceRow]:
+        values: Values = {"resources": list(names)}
+        asked = [Call(self._sql[statement], values), Call(self._sql["holders_of"], values)]
+        return resource_rows(names, *self._ask_all(asked))
 
     def edges_of(self, keys: Sequence[int]) -> list[tuple[int, int]]:
         return self._ask("edges_of", {"keys": list(keys)}) if keys else []
@@ -153,7 +160,7 @@ class PostgresReader:
         return [row[0] for row in self._ask("orphan_rows", {"count": limit})]
 
     def next_wake(self) -> int:
-        return int(self._ask("next_wake")[0][0])
+        return int(self._ask("next_wake", {"now": self._given_now()})[0][0])
 
     def prunable(
         self, before: int, limit: int, *, after_key: int = 0, keys: Sequence[int] | None = None

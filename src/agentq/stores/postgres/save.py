@@ -63,6 +63,8 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
         yield "add_spending", columns(_SPENDING, written)
     for role in changes.roles:
         yield "set_role", role._asdict()
+    for resource in changes.resources:
+        yield "set_resource", resource._asdict()
     for circuit in changes.circuits:
         yield "set_circuit", circuit._asdict()
     if changes.leases:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentq.contracts.limit_rows import CircuitRow, RoleRow
+from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 from agentq.contracts.store import (
     IN_PROGRESS,
     Changes,
@@ -255,11 +255,16 @@ class PostgresTx(PostgresReader):
         self.renewed += keys
         return {row[0] for row in self._ask("renew", values)}
 
-    def hold_resources(self, key: int, resources: Sequence[str]) -> bool:
-        if not resources:
+    def resources(self, names: Sequence[str] = ()) -> list[ResourceRow]:
+        return self._resources("lock_resources", names) if names else super().resources()
+
+    def hold_resources(self, key: int, places: Sequence[tuple[str, int]]) -> bool:
+        if not places:
             return True
-        held = self._ask("hold_resource", {"key": key, "resources": list(resources)})
-        if len(held) == len(resources):
+        resources, numbers = zip(*places, strict=True)
+        values = {"key": key, "resources": resources, "places": numbers}
+        held = self._ask("hold_resource", values)
+        if len(held) == len(places):
             return True
         if held:
             self._ask("release_resources", {"keys": [key]})
@@ -353,5 +358,5 @@ class PostgresTx(PostgresReader):
 #: The parts of `Changes` that are rows.
 _WRITTEN = (
     "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "new_dedup",
-    "roles", "circuits", "leases", "tokens", "audit", "released",
+    "roles", "resources", "circuits", "leases", "tokens", "audit", "released",
 )  # fmt: skip

@@ -29,7 +29,9 @@ SELECT '', 6, (
 ORDER BY 1, 2;
 
 -- name: roles
-SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit FROM roles ORDER BY name;
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit, rate, level,
+       level_at, next_at
+FROM roles ORDER BY name;
 
 -- name: occupancy
 SELECT coalesce(sum(CASE WHEN state IN (2, 7) THEN 1 ELSE 0 END), 0),
@@ -54,13 +56,22 @@ FROM outbox o WHERE o.lane = :lane AND o.sequence > :after ORDER BY o.sequence L
 -- name: set_role
 UPDATE roles SET max_running = :max_running, max_review = :max_review, paused = :paused,
     seen_at = :seen_at, provider = :provider, daily = :daily,
-    circuit = :circuit WHERE id = :id;
+    circuit = :circuit, rate = :rate, level = :level, level_at = :level_at, next_at = :next_at
+WHERE id = :id;
 
 -- name: role
-SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit FROM roles WHERE id = :role;
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit, rate, level,
+       level_at, next_at
+FROM roles WHERE id = :role;
 
--- name: next_wake
-SELECT coalesce(min(wake_at), 0) FROM tasks WHERE wake_at > 0;
+-- name: all_resources
+SELECT name, max_held, rate, level, level_at, next_at FROM resources ORDER BY name;
+
+-- name: set_resource
+INSERT INTO resources (name, max_held, rate, level, level_at, next_at)
+VALUES (:name, :max_held, :rate, :level, :level_at, :next_at)
+ON CONFLICT (name) DO UPDATE SET max_held = excluded.max_held, rate = excluded.rate,
+    level = excluded.level, level_at = excluded.level_at, next_at = excluded.next_at;
 
 -- What is not over keeps the tasks it comes after, and the root of its tree: whoever works on it
 -- reads their results, and its budget is raised there. OFFSET 0 keeps PostgreSQL from joining all

@@ -49,9 +49,29 @@ SELECT floor(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
        current_setting('transaction_read_only'),
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
+-- name: resources
+SELECT name, max_held, rate, level, level_at, next_at FROM resources
+WHERE name = ANY (:resources::text[]) ORDER BY name;
+
+-- Two who want to take a place of a resource with limits take turns; `holders_of` comes after, so
+-- that the second sees what the first has taken. One without limits has no row to lock, and one
+-- place, which one of the two cannot insert.
+
+-- name: lock_resources
+SELECT name, max_held, rate, level, level_at, next_at FROM resources
+WHERE name = ANY (:resources::text[]) ORDER BY name FOR UPDATE;
+
 -- name: holders_of
-SELECT h.resource, s.id FROM holds h JOIN specs s ON s.key = h.key
-WHERE h.resource = ANY (:resources::text[]) ORDER BY h.resource;
+SELECT h.resource, h.place, s.id FROM holds h JOIN specs s ON s.key = h.key
+WHERE h.resource = ANY (:resources::text[]) ORDER BY h.resource, h.place;
+
+-- name: next_wake
+SELECT coalesce(min(moment), 0) FROM (
+    SELECT min(wake_at) AS moment FROM tasks WHERE wake_at > 0
+    UNION ALL SELECT min(next_at) FROM roles WHERE next_at > coalesce(:now::bigint,
+        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    UNION ALL SELECT min(next_at) FROM resources WHERE next_at > coalesce(:now::bigint,
+        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)) AS moments;
 
 -- name: renew
 WITH held AS MATERIALIZED (
@@ -72,8 +92,9 @@ SELECT open_until FROM circuits WHERE provider = :provider::text AND (failures >
     coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint));
 
 -- name: lock_role
-SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit FROM roles
-WHERE id = :role::integer FOR UPDATE;
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit, rate, level,
+       level_at, next_at
+FROM roles WHERE id = :role::integer FOR UPDATE;
 
 -- name: add_artifacts
 INSERT INTO artifacts (key, epoch, name, size, sha256, media_type, at)
@@ -435,14 +456,21 @@ WITH picked AS MATERIALIZED (
     FROM tasks t
     WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
       AND (t.flags & 6 = 0 OR NOT EXISTS (
-          SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+          SELECT 1 FROM wants w LEFT JOIN resources k ON k.name = w.resource
+          WHERE w.key = t.key AND (
+              (SELECT count(*) FROM holds h WHERE h.resource = w.resource)
+                  >= coalesce(k.max_held, 1)
+              OR (k.next_at > coalesce(:now::bigint,
+                      floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+                  AND k.level_at <= 60000 + coalesce(:now::bigint,
+                      floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))))
         AND NOT EXISTS (
           SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
           WHERE m.key = t.key AND r.used_up = 1))
       AND (NOT :unless_limited::boolean OR EXISTS (
           SELECT 1 FROM roles r WHERE r.id = :role::integer
             AND r.paused = 0 AND r.max_running = 0 AND r.max_review = 0 AND r.daily = ''
-            AND r.circuit = ''))
+            AND r.circuit = '' AND r.rate = ''))
       AND (:provider::text = '' OR NOT EXISTS (
           SELECT 1 FROM circuits c WHERE c.provider = :provider::text AND (c.failures > 0
             OR c.open_until > coalesce(:now::bigint,
@@ -464,7 +492,14 @@ WITH picked AS MATERIALIZED (
     JOIN tasks t ON t.key = s.key
     WHERE t.role = :role::integer AND t.state = 1
       AND (t.flags & 6 = 0 OR NOT EXISTS (
-          SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+          SELECT 1 FROM wants w LEFT JOIN resources k ON k.name = w.resource
+          WHERE w.key = t.key AND (
+              (SELECT count(*) FROM holds h WHERE h.resource = w.resource)
+                  >= coalesce(k.max_held, 1)
+              OR (k.next_at > coalesce(:now::bigint,
+                      floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+                  AND k.level_at <= 60000 + coalesce(:now::bigint,
+                      floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))))
         AND NOT EXISTS (
           SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
           WHERE m.key = t.key AND r.used_up = 1))
@@ -481,7 +516,14 @@ WITH picked AS MATERIALIZED (
     WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
       AND (t.priority, t.key) > (:priority::smallint, :key::bigint)
       AND (t.flags & 6 = 0 OR NOT EXISTS (
-          SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+          SELECT 1 FROM wants w LEFT JOIN resources k ON k.name = w.resource
+          WHERE w.key = t.key AND (
+              (SELECT count(*) FROM holds h WHERE h.resource = w.resource)
+                  >= coalesce(k.max_held, 1)
+              OR (k.next_at > coalesce(:now::bigint,
+                      floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+                  AND k.level_at <= 60000 + coalesce(:now::bigint,
+                      floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))))
         AND NOT EXISTS (
           SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
           WHERE m.key = t.key AND r.used_up = 1))
@@ -506,9 +548,10 @@ CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT
 ORDER BY p.wake_at, p.key;
 
 -- name: hold_resource
-INSERT INTO holds (resource, key)
-SELECT resource, :key::bigint FROM unnest(:resources::text[]) AS u (resource) ORDER BY resource
-ON CONFLICT (resource) DO NOTHING RETURNING resource;
+INSERT INTO holds (resource, place, key)
+SELECT resource, place, :key::bigint
+FROM unnest(:resources::text[], :places::bigint[]) AS u (resource, place) ORDER BY resource
+ON CONFLICT (resource, place) DO NOTHING RETURNING resource;
 
 -- name: release_resources
 DELETE FROM holds WHERE key = ANY (:keys::bigint[]);

@@ -50,17 +50,24 @@ FROM tasks t WHERE t.key IN (SELECT value FROM json_each(?)) ORDER BY t.key;
 SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, last_event
 FROM tasks WHERE key = ?;
 
+-- Tasks whose resources are all held, or may not be taken so soon again, are passed over; a bucket
+-- of a moment that is still to come by more than a minute is measured anew by the ledger: the clock
+-- was set back.
+
 -- name: pick
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
        t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
-WHERE t.role = ? AND t.state = 1 AND t.state < 5
+WHERE t.role = :role AND t.state = 1 AND t.state < 5
   AND (t.flags & 6 = 0 OR NOT EXISTS (
-      SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+      SELECT 1 FROM wants w LEFT JOIN resources k ON k.name = w.resource
+      WHERE w.key = t.key AND (
+          (SELECT count(*) FROM holds h WHERE h.resource = w.resource) >= coalesce(k.max_held, 1)
+          OR (k.next_at > :now AND k.level_at <= :now + 60000)))
     AND NOT EXISTS (
       SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
       WHERE m.key = t.key AND r.used_up = 1))
-ORDER BY t.priority, t.key LIMIT ?;
+ORDER BY t.priority, t.key LIMIT :count;
 
 -- name: pick_named
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
@@ -68,7 +75,10 @@ SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.
 FROM json_each(:ids) w CROSS JOIN specs s ON s.id = w.value CROSS JOIN tasks t ON t.key = s.key
 WHERE t.role = :role AND t.state = 1
   AND (t.flags & 6 = 0 OR NOT EXISTS (
-      SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+      SELECT 1 FROM wants w LEFT JOIN resources k ON k.name = w.resource
+      WHERE w.key = t.key AND (
+          (SELECT count(*) FROM holds h WHERE h.resource = w.resource) >= coalesce(k.max_held, 1)
+          OR (k.next_at > :now AND k.level_at <= :now + 60000)))
     AND NOT EXISTS (
       SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
       WHERE m.key = t.key AND r.used_up = 1))
@@ -78,14 +88,17 @@ ORDER BY w.key;
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
        t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
-WHERE t.role = ? AND t.state = 1 AND t.state < 5
-  AND (t.priority, t.key) > (?, ?)
+WHERE t.role = :role AND t.state = 1 AND t.state < 5
+  AND (t.priority, t.key) > (:priority, :key)
   AND (t.flags & 6 = 0 OR NOT EXISTS (
-      SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+      SELECT 1 FROM wants w LEFT JOIN resources k ON k.name = w.resource
+      WHERE w.key = t.key AND (
+          (SELECT count(*) FROM holds h WHERE h.resource = w.resource) >= coalesce(k.max_held, 1)
+          OR (k.next_at > :now AND k.level_at <= :now + 60000)))
     AND NOT EXISTS (
       SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
       WHERE m.key = t.key AND r.used_up = 1))
-ORDER BY t.priority, t.key LIMIT ?;
+ORDER BY t.priority, t.key LIMIT :count;
 
 -- name: due
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
@@ -113,14 +126,24 @@ INSERT INTO roles (name) VALUES (?) ON CONFLICT (name) DO NOTHING;
 INSERT INTO wants (key, resource) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: hold_resource
-INSERT INTO holds (resource, key) VALUES (?, ?) ON CONFLICT (resource) DO NOTHING;
+INSERT INTO holds (resource, place, key) VALUES (?, ?, ?) ON CONFLICT (resource, place) DO NOTHING;
 
 -- name: release_resources
 DELETE FROM holds WHERE key = ?;
 
+-- name: resources
+SELECT name, max_held, rate, level, level_at, next_at FROM resources
+WHERE name IN (SELECT value FROM json_each(?)) ORDER BY name;
+
 -- name: holders_of
-SELECT h.resource, s.id FROM holds h JOIN specs s ON s.key = h.key
-WHERE h.resource IN (SELECT value FROM json_each(?));
+SELECT h.resource, h.place, s.id FROM holds h JOIN specs s ON s.key = h.key
+WHERE h.resource IN (SELECT value FROM json_each(?)) ORDER BY h.resource, h.place;
+
+-- name: next_wake
+SELECT coalesce(min(moment), 0) FROM (
+    SELECT min(wake_at) AS moment FROM tasks WHERE wake_at > 0
+    UNION ALL SELECT min(next_at) FROM roles WHERE next_at > :now
+    UNION ALL SELECT min(next_at) FROM resources WHERE next_at > :now);
 
 -- name: keep_outcome
 UPDATE dedup SET state = (SELECT t.state FROM tasks t JOIN specs s ON s.key = t.key

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
-from agentq.contracts.limit_rows import CircuitRow, RoleRow
+from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow, resource_rows
 from agentq.contracts.store import (
     READY,
     ArtifactRow,
@@ -122,8 +122,11 @@ class SqliteReader:
             ahead = self._all("ahead", bindings)[0][0]
         return running, in_review, ahead
 
-    def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
-        return dict(self._all("holders_of", (as_json(list(resources)),)))
+    def resources(self, names: Sequence[str] = ()) -> list[ResourceRow]:
+        wanted = (as_json(list(names)),)
+        limits = self._all("resources", wanted) if names else self._all("all_resources")
+        held = wanted if names else (as_json([row[0] for row in limits]),)
+        return resource_rows(names, limits, self._all("holders_of", held))
 
     def edges_of(self, keys: Sequence[int]) -> list[tuple[int, int]]:
         return self._all("edges_of", {"keys": as_json(list(keys))})
@@ -132,7 +135,7 @@ class SqliteReader:
         return [row[0] for row in self._all("orphan_rows", {"count": limit})]
 
     def next_wake(self) -> int:
-        return int(self._all("next_wake")[0][0])
+        return int(self._all("next_wake", {"now": self.now()})[0][0])
 
     def prunable(
         self, before: int, limit: int, *, after_key: int = 0, keys: Sequence[int] | None = None

@@ -96,13 +96,14 @@ class SqliteTx(SqliteReader):
         open_until = self._open_until(provider) if provider else 0
         if open_until or (unless_limited and row.is_limited):
             return Picked(row, open_until, [])
+        values: dict[str, Any] = {"role": role, "count": count, "now": self.now()}
+        name = "pick"
         if ids is not None:
-            found = self._all("pick_named", {"ids": as_json(list(ids)), "role": role})
+            name, values["ids"] = "pick_named", as_json(list(ids))
         elif after is not None:
-            found = self._all("pick_after", (role, *after, count))
-        else:
-            found = self._all("pick", (role, count))
-        return Picked(row, 0, self._task_rows(found))
+            name = "pick_after"
+            values["priority"], values["key"] = after
+        return Picked(row, 0, self._task_rows(self._all(name, values)))
 
     def _open_until(self, provider: str) -> int:
         now = self.now()
@@ -125,9 +126,9 @@ class SqliteTx(SqliteReader):
         )
         return {row[0] for row in rows}
 
-    def hold_resources(self, key: int, resources: Sequence[str]) -> bool:
-        for resource in resources:
-            self._all("hold_resource", (resource, key))
+    def hold_resources(self, key: int, places: Sequence[tuple[str, int]]) -> bool:
+        for resource, place in places:
+            self._all("hold_resource", (resource, place, key))
             if not self.connection.changes():
                 self._all("release_resources", (key,))
                 return False
@@ -172,6 +173,8 @@ class SqliteTx(SqliteReader):
             self._many("release_resources", [(key,) for key in changes.released])
         if changes.roles:
             self._many("set_role", [row._asdict() for row in changes.roles])
+        if changes.resources:
+            self._many("set_resource", [row._asdict() for row in changes.resources])
         if changes.circuits:
             self._many("set_circuit", [row._asdict() for row in changes.circuits])
         if changes.leases:
