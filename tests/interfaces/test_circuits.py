@@ -120,7 +120,7 @@ def test_a_trees_budget(queue: Queue, submit: Submit) -> None:
     claim = queue.claim("lead")
     assert claim is not None
     child = claim.submit(to="worker", instructions="part")
-    claim.complete("planned", cost=Usage(usd=1.5))
+    claim.complete("planned", cost=Usage(usd=1.5), leave_children=True)
     assert queue.claim("worker") is None
     explained = run_here("explain", child.id).ok().out
     assert f"1.5 of 1.5 usd are spent by {root.id} and its descendants" in explained

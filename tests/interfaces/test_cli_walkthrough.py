@@ -180,7 +180,7 @@ def test_a_worker_claims_and_reports_inside_an_attempt(shell: Shell) -> None:
     agent("comment", "nearly there")
     child = agent("submit", "--to", "review-worker", "--instructions", "look at it").strip()
     assert json.loads(shell.ok(f"agentq status {child} --json"))["parent"] == "task-123"
-    assert "complete" in agent("complete", "--summary", "done")
+    assert "complete" in agent("complete", "--summary", "done", "--leave-children")
     # An attempt that is over writes nothing any more, not even a child.
     refused = run_program(
         "submit", "--to", "x", "--instructions", "y", env=inside, cwd=shell.folder

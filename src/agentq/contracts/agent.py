@@ -39,6 +39,7 @@ class AttemptOutcome(StrEnum):
     BUDGET = "budget"  # blocked, with the numbers
     BLOCKED = "blocked"  # it asks a question that somebody must answer
     CANCELLED = "cancelled"
+    YIELDED = "yielded"  # it goes on when its children are over or a signal comes
     INTERRUPTED = "interrupted"  # the worker shuts down: given back, no attempt is used
 
 

@@ -34,7 +34,7 @@ _HOST = os.uname().nodename
 _KEPT_MAX = 64
 _KEPT_BYTES_MAX = 1 << 20
 #: Calls by which an agent ends its own attempt.
-_REPORTS = frozenset({"complete", "fail", "block", "release"})
+_REPORTS = frozenset({"complete", "fail", "block", "release", "yield_attempt"})
 #: A request that waits for a change is answered after so long at the latest; the agent then looks
 #: for itself, so that a change between two such requests is seen all the same.
 _WAIT_SECONDS_MAX = 2.0

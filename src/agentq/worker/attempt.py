@@ -27,10 +27,10 @@ from agentq.core.errors import AgentqError, Stale
 from agentq.core.reserved_names import CHANGES_PATCH, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
-from agentq.core.triggers import FailureKind
+from agentq.core.triggers import FailureKind, Yield
 from agentq.core.values import replace
 from agentq.settings.reloading import settings_digest
-from agentq.worker import changes, permissions, recovery
+from agentq.worker import changes, permissions, recovery, yielding
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.base_work import known_work
 from agentq.worker.branch_push import push_branch
@@ -94,13 +94,16 @@ class Attempt:
         who = access.attempt(claim.id, claim.epoch, shared.role, shared.settings.may)
         self.denials = DenialLog(self)
         doorbell = shared.queue.installation.doorbell
-        self._api = AgentAccess(shared.service, doorbell, who, self.denials.flush)
+        #: What its agent has asked to wait for, or is taken to have.
+        self.wanted_yield: Yield | None = None
+        self._api = AgentAccess(yielding.service_for_agent(self), doorbell, who, self.denials.flush)
         #: Values that must never be stored.
         self.secrets = (*shared.secrets, self._api.token)
         #: Values in files that were brought into the workspace.
         self.extra_secrets: tuple[str, ...] = ()
         self._runs = 0
         self._settled = False
+        self._stored: Task | None = None  # as the ledger had it when the agent had ended
         #: Whether the claim was lost because somebody cancelled the task.
         self.cancelled = False
         #: Whether the provider is known to serve: it was said once.
@@ -145,11 +148,13 @@ class Attempt:
             task = self.stored()
         except AgentqError:
             task = None
-        cancelled = task is not None and task.state is State.CANCELLED
-        self.cancelled = cancelled and task is not None and task.epoch == self.claim.epoch
         self._api.end()
-        why = "it was cancelled" if cancelled else "another attempt holds the task"
-        self.stop(Stop(AttemptOutcome.CANCELLED, why, at_once=not cancelled))
+        why, ours = "another attempt holds the task", False
+        if task is not None and task.epoch == self.claim.epoch:
+            self.cancelled, ours = task.state is State.CANCELLED, True
+            ended = f"the attempt was ended from outside, the task is {task.state}"
+            why = "it was cancelled" if self.cancelled else ended
+        self.stop(Stop(AttemptOutcome.CANCELLED, why, at_once=not ours))
 
     # -- the steps ---------------------------------------------------------------------------------
 
@@ -211,7 +216,7 @@ class Attempt:
             self.claim.settled()  # the ledger has blocked it already, with the numbers
             return replace(verdict, outcome=AttemptOutcome.BUDGET)
         if self._settled:
-            return verdict
+            return yielding.unless_cancelled(self, verdict)
         if self.claim.lost:
             summary = f"{verdict.summary} (the claim was lost)"
             return AttemptResult(AttemptOutcome.CANCELLED, summary)
@@ -245,6 +250,7 @@ class Attempt:
             self.failed_at = self.step
         if self.budget.blocked or self._reported_itself() or self.claim.lost:
             return verdict
+        verdict = yielding.judged(self, verdict, self._stored)
         self._collect(verdict)
         verdict = self.evidence.judged(verdict)
         if verdict.outcome is AttemptOutcome.COMPLETED:
@@ -448,11 +454,11 @@ class Attempt:
 
     def _reported_itself(self) -> bool:
         """Whether the agent has reported this attempt, with `agentq complete` or the SDK."""
-        task = self.stored()
+        self._stored = task = self.stored()
         self._settled = (
             task is not None
             and task.epoch == self.claim.epoch
-            and task.state in TERMINAL | {State.REVIEW, State.BLOCKED, State.PENDING}
+            and task.state in TERMINAL | {State.REVIEW, State.BLOCKED, State.PENDING, State.READY}
         )
         if self._settled:
             self.begin("collect", "the agent has reported by itself")

@@ -3,7 +3,8 @@
 An input is what was accepted: the files of the attempt whose report completed its task, without the
 records and logs of its worker. Of a git workspace that is `patch.diff`, as the worker found it, and
 `patch.stat`. A task that another one's attempt has submitted also finds what that one was asked to
-do, in `task.md`, and what it has left so far: its parent usually still works.
+do, in `task.md`, and what it has left so far: its parent usually still works. And an attempt that
+goes on after its children are over finds what they left.
 
 Inputs are bounded, in number and in size; what is not given is named, with the command that reads
 it. Names come from the artifact store, and are checked once more before they become paths.
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 #: The worker's patch, and what it touches.
 PATCH, STAT = "patch.diff", "patch.stat"
 FILES_MAX = 200
+#: Of more children than this the newest are given; `agentq result` reads the others.
+CHILDREN_GIVEN_MAX = 50
 BYTES_MAX = 64 * 1024 * 1024
 #: So much of them is put into the prompt itself, for a tool that cannot read the files.
 INLINE_FILE_BYTES_MAX, INLINE_BYTES_MAX = 64 * 1024, 256 * 1024
@@ -57,6 +60,8 @@ class InputTask:
     #: None if the ledger does not know it any more.
     task: Task | None = None
     is_parent: bool = False
+    #: Whether an attempt at this task has submitted it.
+    is_child: bool = False
     #: Name and path of each file.
     files: list[tuple[str, Path]] = field(default_factory=list)
     #: Name of each file that is not there, and why.
@@ -71,12 +76,13 @@ class InputTask:
 def give_inputs(queue: Client, task: Task, folder: Path, git: Git) -> list[InputTask]:
     """Write what the tasks before this one left into the folder, which is empty and ours."""
     spec = task.spec
-    related = [*spec.after, *([spec.parent] if spec.parent else [])]
+    children = [child for child, _ in task.details.ended_children[-CHILDREN_GIVEN_MAX:]]
+    related = [*spec.after, *([spec.parent] if spec.parent else []), *children]
     known = queue.service.tasks_by_id(queue.who, related) if related else {}
     left = _Room(FILES_MAX, BYTES_MAX)
     given = []
     for task_id in dict.fromkeys(related):
-        each = InputTask(task_id, known.get(task_id), is_parent=task_id == spec.parent)
+        each = InputTask(task_id, known.get(task_id), task_id == spec.parent, task_id in children)
         given.append(each)
         if each.is_parent and each.task is not None:
             _write_task(queue, each, folder / task_id)
@@ -222,10 +228,13 @@ def _standing(each: InputTask, task: Task) -> str:
     """What a line says of a task after its id."""
     title = f' "{task.spec.title}"' if task.spec.title else ""
     parent = ", which has submitted this task," if each.is_parent else ""
+    parent = ", a child of this task," if each.is_child else parent
     if each.is_unfinished:
         return f"{title}{parent} is {task.state}: unfinished, nothing of it was accepted yet."
     if task.state is not State.COMPLETE:
-        return f"{title}{parent} ended {task.state}: nothing of it was accepted."
+        why = shorten(" ".join(task.reason.split()), _SUMMARY_CHARS_MAX) if each.is_child else ""
+        because = f" ({why})" if why else ""
+        return f"{title}{parent} ended {task.state}{because}: nothing of it was accepted."
     summary = shorten(" ".join(task.summary.split()), _SUMMARY_CHARS_MAX)
     return f"{title}{parent} is complete{': ' + summary if summary else '.'}"
 

@@ -12,6 +12,7 @@ from agentq.core.task import NO_USAGE
 from agentq.core.triggers import FailureKind
 from agentq.core.values import replace
 from agentq.protocol.envelope import json_value
+from agentq.worker import yielding
 from agentq.worker.branch_push import push_branch, with_push
 from agentq.worker.denials import reason_with_denials
 from agentq.worker.redaction import redacted_text
@@ -56,6 +57,12 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
                 raise
             verdict = replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=str(refusal))
             step = "report"
+    if verdict.outcome is AttemptOutcome.YIELDED:
+        budget.report()
+        if not budget.blocked:
+            verdict = yielding.leave(attempt, verdict)
+            if verdict.outcome is AttemptOutcome.YIELDED:
+                return verdict
     reason = reason_with_denials(f"{step}: {verdict.summary}", attempt, verdict)
     if verdict.outcome in _FAILURES:
         claim.fail(reason, _FAILURES[verdict.outcome], budget.unreported)

@@ -19,6 +19,9 @@ _KINDS = {
     "crash": "An earlier attempt vanished",
     "answer": "Your question was answered",
     "feedback": "A reviewer asked for changes",
+    "review": "A reviewer judged an earlier attempt",
+    "yield": "An earlier attempt left until its children were over, and noted",
+    "signal": "A signal came",
     "edit": "The task was edited since then",
     "denied": "An earlier attempt was not allowed something, and neither are you",
 }

@@ -38,11 +38,13 @@ OUTCOMES = {
     AttemptOutcome.BUDGET: "used up its budget",
     AttemptOutcome.BLOCKED: "asks a question",
     AttemptOutcome.CANCELLED: "was cancelled",
+    AttemptOutcome.YIELDED: "yielded",
     AttemptOutcome.INTERRUPTED: "was interrupted",
 }
 _STYLES = {
     AttemptOutcome.COMPLETED: "green",
     AttemptOutcome.CANCELLED: "yellow",
+    AttemptOutcome.YIELDED: "cyan",
     AttemptOutcome.INTERRUPTED: "yellow",
 }
 

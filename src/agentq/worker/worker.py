@@ -341,7 +341,7 @@ class Worker:
             verdict = self._verdict_of(attempt)
             if verdict.outcome is AttemptOutcome.COMPLETED:
                 self.completed += 1
-            else:
+            elif verdict.outcome is not AttemptOutcome.YIELDED:
                 self.failed += 1
             self._ended(attempt, verdict)
         finally:
