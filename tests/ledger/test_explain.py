@@ -104,6 +104,11 @@ def _with_reviewer(env: LedgerEnv) -> None:
     env.report()
 
 
+def _without_reviewer(env: LedgerEnv) -> None:
+    _with_reviewer(env)
+    env.ledger.cancel(env.key("task-1.review-1"), "boss")
+
+
 def _reviewed(env: LedgerEnv, data: str) -> None:
     _with_reviewer(env)
     env.start("task-1.review-1", "rob")
@@ -145,10 +150,7 @@ CAUSES: dict[str, tuple[Callable[[LedgerEnv], object], list[str]]] = {
         ["a reviewer has accepted it, and a person's verdict is missing"],
     ),
     "a person instead of a reviewer": (
-        lambda env: (
-            _with_reviewer(env),
-            env.ledger.cancel(env.key("task-1.review-1"), "boss"),
-        ),
+        _without_reviewer,
         ["a person's verdict is missing, because its review task-1.review-1 is cancelled"],
     ),
     "a delay": (lambda env: env.submit(delay_seconds=90), ["delayed", "in 1m30s"]),

@@ -82,6 +82,8 @@ def yield_(task: Task, trigger: t.Yield, now: int) -> Step:
     details = annotated(
         details, now, task.holder, "yield", trigger.note,
         yielded=trigger.wait if details.children else "", progress_percent=-1, progress_note="",
+        # Whoever gets as far as this is no poison: what vanished before counts no longer.
+        crashes=0,
     )  # fmt: skip
     return waits(task.spec, details, now, "yielded")
 

@@ -250,7 +250,7 @@ def _values(state: _Run, step: WorkflowStep) -> dict[str, Any]:
 
 def _seen(state: _Run, standing: StepStanding) -> dict[str, Any]:
     """What others may say of a step that is over."""
-    results = [_result_of(task) for task in standing.tasks]
+    results = [result_of(task) for task in standing.tasks]
     first = standing.tasks[0] if standing.tasks else None
     return {
         "state": standing.state,
@@ -264,7 +264,8 @@ def _seen(state: _Run, standing: StepStanding) -> dict[str, Any]:
     }
 
 
-def _result_of(task: Task) -> Any:
+def result_of(task: Task) -> Any:
+    """The structured result of a task; None if it has none."""
     report = task.details.report
     return json_value(report.data) if report and report.data else None
 

@@ -7,6 +7,7 @@ nothing but time: the next one finds what was submitted, and goes on from there.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING
 from agentq.client.task_input.specs import draft
 from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused, Stale
+from agentq.core.limits import DATA_CHARS_MAX
 from agentq.core.triggers import FailureKind
 from agentq.workflows.checking import check_workflow
-from agentq.workflows.planning import Plan, plan
+from agentq.workflows.planning import Plan, plan, result_of
 from agentq.workflows.reading import read_workflow
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def advance(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) 
         return service.fail(who, run.id, run.epoch, found.failure, FailureKind.REFUSED)
     if found.is_over:
         log.info("run %s: complete", run.id)
-        return service.complete(who, run.id, run.epoch, _summary(found))
+        return service.complete(who, run.id, run.epoch, _summary(found), data=_results(found))
     return service.yield_attempt(who, run.id, run.epoch, "any")
 
 
@@ -112,6 +114,18 @@ def _names(specs: Sequence[object]) -> list[str]:
 
 def _question(error: AgentqError) -> str:
     return f"{error.cause} {error.remedy} Mend the file, then answer: the run goes on.".strip()
+
+
+def _results(found: Plan) -> str:
+    """The structured results of the steps, by step; "" if together they are too long to keep."""
+    results = {
+        each.step.id: result_of(each.tasks[0]) if not each.step.each else
+        [result_of(task) for task in each.tasks]
+        for each in found.standings
+        if each.tasks
+    }  # fmt: skip
+    text = json.dumps({"steps": {name: value for name, value in results.items() if value}})
+    return text if len(text) <= DATA_CHARS_MAX else ""
 
 
 def _summary(found: Plan) -> str:
