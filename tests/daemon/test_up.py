@@ -23,7 +23,7 @@ from tests.eventually import eventually
 from tests.servers.postgres import PostgresServer
 
 #: The loops of an installation without a broker.
-NAMES = {"due", "prune", "results"}
+NAMES = {"due", "prune", "results", "runs"}
 
 
 #: Where the database makes no difference.
