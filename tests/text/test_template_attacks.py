@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from agentq.core.errors import Invalid
 from agentq.protocol import template_data
 from agentq.protocol.template_sandbox import TemplateSandbox
-from agentq.protocol.templates import check_template, evaluate, render, template_uses
+from agentq.protocol.template_uses import template_uses
+from agentq.protocol.templates import check_template, evaluate, render
 
 LONG = (
     "{% set ns = namespace(x='x') %}"

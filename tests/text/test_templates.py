@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agentq.core.errors import Invalid
+from agentq.protocol.template_uses import PathUsed, template_uses
 from agentq.protocol.templates import (
     BadTemplate,
-    PathUsed,
     attributes_used,
     check_expression,
     check_template,
@@ -19,7 +19,6 @@ from agentq.protocol.templates import (
     is_template,
     names_used,
     render,
-    template_uses,
 )
 
 VALUES: dict[str, Any] = {
