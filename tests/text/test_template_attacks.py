@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from agentq.core.errors import Invalid
 from agentq.protocol import template_data
 from agentq.protocol.template_sandbox import TemplateSandbox
-from agentq.protocol.templates import check_template, evaluate, render, template_uses
+from agentq.protocol.template_uses import template_uses
+from agentq.protocol.templates import check_template, evaluate, render
 
 LONG = (
     "{% set ns = namespace(x='x') %}"
@@ -254,6 +255,42 @@ def test_every_loop_pays_for_its_whole_body() -> None:
     with pytest.raises(Invalid, match="steps"):
         render(busy, {})
     assert render("{% for i in range(3000) %}{% set x = i + i %}{% endfor %}", {}) == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{% set x = rows|list %}",
+        "{% set x = rows|reverse %}",
+        "{% set x = rows[:] %}",
+        "{% set x = rows + rows %}",
+        "{% set x = range(9999) %}",
+        "{% set x = names.keys() %}",
+        "{% set x = rows|map(attribute=long, default=0) %}",
+        "{% set x = names[long]|default(0) %}",
+        "{% set x = names.get(long) %}",
+        "{% set x = long.find('y') %}",
+        "{% set x = long|fromjson %}",
+        "{% set x = long|int %}",
+        "{% set x = {'a': rows} == {'a': rows} %}",
+    ],
+)
+def test_whatever_takes_long_with_much_data_pays_for_it(body: str) -> None:
+    values = {
+        "rows": [{"n": number} for number in range(50_000)],
+        "names": {f"name-{number}": number for number in range(20_000)},
+        "long": "1" * 60_000,
+    }
+    with pytest.raises(Invalid, match=r"steps|JSON"):
+        render("{% for i in range(9999) %}" + body + "{% endfor %}", values)
+
+
+def test_to_miss_a_name_among_many_costs_little() -> None:
+    names = {f"name-{number}": number for number in range(50_000)}
+    text = "{% for i in range(5000) %}{% set x = names['no' ~ i]|default(0) %}{% endfor %}ok"
+    assert render(text, {"names": names}) == "ok"
+    with pytest.raises(Invalid, match="there is no 'x'; there is name-0, name-1, "):
+        render("{{ names.x }}", {"names": names})
 
 
 def test_what_is_stopped_is_stopped_at_the_same_place_every_time() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agentq.core.errors import Invalid
+from agentq.protocol.template_uses import PathUsed, template_uses
 from agentq.protocol.templates import (
     BadTemplate,
-    PathUsed,
     attributes_used,
     check_expression,
     check_template,
@@ -19,7 +19,6 @@ from agentq.protocol.templates import (
     is_template,
     names_used,
     render,
-    template_uses,
 )
 
 VALUES: dict[str, Any] = {
@@ -119,7 +118,7 @@ def test_text_without_templates_stays_as_it_is() -> None:
             "TrueTrueTrueTrue",
         ),
         ("{{ 5 in inputs }}{{ 5 in 'abc' }}{{ not 1 }}{{ 2 > 1 or 1 > 2 }}", "FalseFalseFalseTrue"),
-        ("{{ [1, 2, 3][1:] }}{{ 'abc'[:2] }}{{ 'abc'[0] }}", "[2, 3]aba"),
+        ("{{ [1, 2, 3][1:] }}{{ 'abc'[:2] }}{{ 'abc'[0] }}{{ 'abc'[::-1] }}", "[2, 3]abacba"),
         (
             "{{ x is defined }}{{ x is undefined }}{{ none is none }}{{ 1 is number }}",
             "FalseTrueTrueTrue",
@@ -194,6 +193,8 @@ def test_what_an_expression_gives_shares_nothing_with_the_values() -> None:
         ("{{ [1][5] }}", 1, "a list of 1 has no 5"),
         ("{{ [1][{}] }}", 1, "a list of 1 has no that"),
         ("{{ 'x'.y }}", 1, "a text has no 'y'"),
+        ("{{ {}[1:] }}", 1, "a mapping has no parts"),
+        ("{{ 'abc'['a':] }}", 1, "slice indices must be integers"),
         ("{% set ns = namespace() %}\n{{ ns.y }}", 2, "'y' is undefined"),
         ("{% for x in [1] %}{{ loop.cycle }}{% endfor %}", 1, "no plain data has no 'cycle'"),
         ("x\n\n{{ 1|bogus }}", 3, "there is no filter 'bogus'"),

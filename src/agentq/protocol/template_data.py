@@ -199,11 +199,9 @@ class PlainData:
 
     def items_of(self, value: Any) -> Sequence[Any]:
         """What a loop goes through: the items of a list, the keys of a mapping, characters."""
-        if isinstance(value, list | tuple):
-            return value
-        if isinstance(value, str | Mapping):
+        if isinstance(value, list | tuple | str | Mapping):
             self.spend(1 + len(value) // _CHARS_PER_STEP)
-            return list(value)
+            return value if isinstance(value, list | tuple) else list(value)
         self.spend_for(value)
         raise TemplateFault(f"{kind_of(value)} has no items to go through", "Give a list.")
 
@@ -222,6 +220,7 @@ class PlainData:
         # The length of a long one does not fit into what len() gives.
         if bool(numbers[RANGE_MAX : RANGE_MAX + 1]):
             raise TemplateFault(f"range gives at most {RANGE_MAX:,} numbers", "Ask for fewer.")
+        self.spend(len(numbers) // 8)
         return list(numbers)
 
     def mapping_key(self, key: Any) -> str:
@@ -232,16 +231,21 @@ class PlainData:
     def look_up(self, holder: Any, key: Any) -> Any:
         """The item of a list, text or mapping; raises `LookupError` if there is none."""
         self.spend(1)
-        if isinstance(key, slice) and isinstance(holder, str | list | tuple):
-            part = holder[key]
-            self.spend(len(part) // _CHARS_PER_STEP)
-            return part
         if isinstance(holder, Mapping) and isinstance(key, str):
+            self.spend(len(key) // _CHARS_PER_STEP)
             # A name with a dash is no name in an expression: build_ui stands for build-ui.
             return holder[key] if key in holder else holder[key.replace("_", "-")]
         if isinstance(holder, str | list | tuple) and isinstance(key, int):
             return holder[key]
         raise LookupError
+
+    def part(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
+        """What `value[start:stop:step]` gives."""
+        if not isinstance(value, str | list | tuple):
+            self.spend_for(value)
+            raise TemplateFault(f"{kind_of(value)} has no parts", "Take them of a list or a text.")
+        self.spend(1 + len(value) // _CHARS_PER_STEP)
+        return value[start:stop:step]
 
     def copied(self, value: Any) -> Any:
         """The value as plain JSON data that shares nothing with what the template was given."""

@@ -149,10 +149,9 @@ class TemplateFunctions:
         return value
 
     def _mapping(self, value: Any) -> Mapping[str, Any]:
-        if not isinstance(self._present(value), Mapping):
-            raise TemplateFault(f"expected a mapping, got {kind_of(value)}", "Name a mapping.")
-        self._data.spend(1 + len(value))
-        return value  # type: ignore[no-any-return]
+        mapping = _check_mapping(self._present(value))
+        self._data.spend(1 + len(mapping))
+        return mapping
 
     def _scalars(self, values: Sequence[Any]) -> None:
         """What can be put in an order, or be told apart, at a glance."""
@@ -201,7 +200,7 @@ class TemplateFunctions:
         return call
 
     def _get(self, mapping: Any, key: Any, default: Any = None) -> Any:
-        self._mapping(mapping)
+        _check_mapping(self._present(mapping))
         try:
             return self._data.look_up(mapping, key)
         except LookupError:
@@ -313,6 +312,12 @@ class TemplateFunctions:
         self._data.spend_for(keys)
         first = dict(zip(reversed(keys), reversed(items), strict=True))
         return [first[key] for key in dict.fromkeys(keys)]
+
+
+def _check_mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TemplateFault(f"expected a mapping, got {kind_of(value)}", "Name a mapping.")
+    return value
 
 
 def _named(known: Mapping[str, Function], call: tuple[Any, ...], user: str, what: str) -> Function:

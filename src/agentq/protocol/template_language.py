@@ -28,7 +28,7 @@ WORDS_MAX = 2 * NODES_MAX
 LOOPS_MAX = 6
 
 #: Names of functions that no template can spell.
-CONCAT, COMPARE, EACH, KEY = "!concat", "!compare", "!each", "!key"
+CONCAT, COMPARE, EACH, KEY, PART = "!concat", "!compare", "!each", "!key", "!part"
 KEEP, RANGE, NAMESPACE, METHOD = "!keep", "!range", "!namespace", "!."
 
 _STATEMENTS = ("Output", "If", "For", "Assign", "With")
@@ -91,6 +91,14 @@ class Translation(NodeTransformer):
     def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:  # noqa: N802
         _check_name(node.attr, node.lineno)
         return self.generic_visit(node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        """`x[1:2]` becomes a call: Jinja would let Python do it, unasked."""
+        self.generic_visit(node)
+        if not isinstance(node.arg, nodes.Slice):
+            return node
+        bounds = (node.arg.start, node.arg.stop, node.arg.step)
+        return _filter(node.node, PART, [each or nodes.Const(None) for each in bounds])
 
     def visit_Filter(self, node: nodes.Filter) -> nodes.Node:  # noqa: N802
         _check_known(node.name, self._filters, "filter", node.lineno)

@@ -8,6 +8,7 @@ Imported only where a template is used: it brings jinja2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
@@ -60,6 +61,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             language.COMPARE: lambda left, word, right: self.data.compare(word, left, right),
             language.EACH: self.data.each,
             language.KEY: self.data.mapping_key,
+            language.PART: self.data.part,
             language.KEEP: self._keep,
             language.RANGE: self.data.number_range,
             language.NAMESPACE: lambda _, **values: Namespace(values),
@@ -165,7 +167,7 @@ def _not_too_many(words: Iterable[Token]) -> Iterator[Token]:
 def _nothing_there(holder: Any, key: Any) -> str:
     shown = repr(key)[:60] if isinstance(key, str | int) else "that"
     if isinstance(holder, Mapping):
-        there = ", ".join(sorted(map(str, holder))[:12])
+        there = ", ".join(sorted(str(name)[:40] for name in islice(holder, 12)))
         return f"there is no {shown}; there is {there or 'nothing'}"
     if isinstance(holder, list | tuple):
         return f"a list of {len(holder)} has no {shown}"

@@ -9,14 +9,12 @@ counted, not seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentq.core.errors import Invalid
 from agentq.protocol.template_data import TemplateFault
 
 if TYPE_CHECKING:
-    from jinja2 import nodes
-
     from agentq.protocol.template_sandbox import TemplateSandbox
 
 _Given = TypeVar("_Given")
@@ -30,24 +28,6 @@ class BadTemplate(Invalid):
 
     line = 1
     problem = ""
-
-
-class PathUsed(NamedTuple):
-    """A use of one of the values that a template is given.
-
-    `steps.plan.result` and `steps['plan'].result` are ("plan", "result") of `steps`. Only what is
-    written out is part of it: `steps[x]` is ().
-    """
-
-    path: tuple[str, ...]
-    line: int
-
-
-class TemplateUses(NamedTuple):
-    """The values that a template needs, and which parts of them it takes, by their names."""
-
-    names: frozenset[str]
-    paths: Mapping[str, list[PathUsed]]
 
 
 def is_template(text: str) -> bool:
@@ -85,26 +65,14 @@ def evaluate(expression: str, values: Mapping[str, Any], where: str = "") -> Any
     return _run(expression, where, True, lambda box, ready: box.value_of(ready, values))
 
 
-def template_uses(text: str, where: str = "", *, expression: bool) -> TemplateUses:
-    """What a template or an expression takes from its values; `Invalid` if it may not run."""
-    if not expression and not is_template(text):
-        return TemplateUses(frozenset(), {})
-
-    def whole(box: TemplateSandbox) -> TemplateUses:
-        tree = box.read(text, expression=expression)
-        uses = _uses(tree)
-        names = frozenset(box.free_names(tree))
-        return TemplateUses(names, {name: uses[name] for name in uses if name in names})
-
-    return _guarded(where, expression, whole)
-
-
 def names_used(text: str, *, expression: bool | None = None) -> set[str]:
     """The names of the values that it needs; without `expression` a text with no {{ or {% is one.
 
     >>> sorted(names_used("{% for file in result.files %}{{ file }} {{ index }}{% endfor %}"))
     ['index', 'result']
     """
+    from agentq.protocol.template_uses import template_uses
+
     return set(template_uses(text, expression=_as_expression(text, expression)).names)
 
 
@@ -114,6 +82,8 @@ def attributes_used(text: str, name: str, *, expression: bool | None = None) -> 
     >>> sorted(attributes_used("{{ inputs.env }} {{ inputs['branch'] }}", "inputs"))
     ['branch', 'env']
     """
+    from agentq.protocol.template_uses import template_uses
+
     uses = template_uses(text, expression=_as_expression(text, expression))
     return {use.path[0] for use in uses.paths.get(name, ()) if use.path}
 
@@ -132,11 +102,11 @@ def _run(
     def whole(box: TemplateSandbox) -> _Given:
         return use(box, box.compiled(box.read(text, expression=expression), expression=expression))
 
-    return _guarded(where, expression, whole)
+    return guarded(where, expression, whole)
 
 
-def _guarded(where: str, expression: bool, use: Callable[[TemplateSandbox], _Given]) -> _Given:
-    """Whatever goes wrong becomes one error, that says in which line of what."""
+def guarded(where: str, expression: bool, use: Callable[[TemplateSandbox], _Given]) -> _Given:
+    """Use a sandbox; whatever goes wrong becomes one error, that says in which line of what."""
     from jinja2.exceptions import TemplateError, TemplateSyntaxError, UndefinedError
 
     from agentq.protocol.template_sandbox import TemplateSandbox
@@ -185,30 +155,3 @@ def _template_line(debug_info: str, code_line: int) -> int:
         if int(of_code) <= code_line:
             line = int(of_template)
     return line
-
-
-def _uses(tree: nodes.Template) -> dict[str, list[PathUsed]]:
-    """Every name that is read, with what is taken of it, in the order of lines."""
-    from jinja2 import nodes
-
-    found: dict[str, list[PathUsed]] = {}
-    pending: list[tuple[nodes.Node, tuple[str, ...]]] = [(tree, ())]
-    while pending:
-        node, path = pending.pop()
-        if isinstance(node, nodes.Name) and node.ctx == "load":
-            found.setdefault(node.name, []).append(PathUsed(path, node.lineno))
-        part = _part_of(node)
-        for child in node.iter_child_nodes():
-            inside = isinstance(node, nodes.Getattr | nodes.Getitem) and child is node.node
-            pending.append((child, (part, *path) if inside and part is not None else ()))
-    return {name: sorted(uses, key=lambda use: use.line) for name, uses in found.items()}
-
-
-def _part_of(node: nodes.Node) -> str | None:
-    from jinja2 import nodes
-
-    if isinstance(node, nodes.Getattr):
-        return node.attr
-    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
-        return str(node.arg.value)
-    return None

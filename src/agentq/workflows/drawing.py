@@ -12,7 +12,8 @@ from typing import Any
 from agentq.core.durations import format_duration
 from agentq.core.errors import Invalid
 from agentq.core.task import OnDependencyFailure
-from agentq.protocol.templates import evaluate, render, template_uses
+from agentq.protocol.template_uses import template_uses
+from agentq.protocol.templates import evaluate, render
 from agentq.workflows.model import Workflow, WorkflowInput, WorkflowStep
 from agentq.workflows.ordering import levels
 

@@ -13,14 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from agentq.core.limits import FAN_OUT_MAX
 from agentq.protocol.template_filters import METHODS
-from agentq.protocol.templates import (
-    BadTemplate,
-    PathUsed,
-    TemplateUses,
-    evaluate,
-    is_template,
-    template_uses,
-)
+from agentq.protocol.template_uses import PathUsed, TemplateUses, template_uses
+from agentq.protocol.templates import BadTemplate, evaluate, is_template
 from agentq.workflows.model import Workflow, WorkflowStep
 from agentq.workflows.ordering import all_before
 
