@@ -13,7 +13,6 @@ from agentq.core.phases import Phase, TaskLife, divide, in_words
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.transition import transition
-from agentq.core.values import replace
 from tests.core.building import LEASE_MS, NOW, a_spec
 from tests.core.lives import Life, lived
 
@@ -32,7 +31,6 @@ def life(
     *said: tuple[int, t.Trigger],
     until: int,
     waiting_on: tuple[str, ...] = (),
-    coordinates: bool = False,
     **fields: Any,
 ) -> TaskLife:
     """The life of a task to which these happened at so many milliseconds after its submission."""
@@ -42,7 +40,7 @@ def life(
         decision = transition(task, trigger, NOW + at)
         assert decision.events, f"{trigger} changes nothing"
         task, log = decision.task, [*log, *decision.events]
-    found = divide(replayed(log), NOW + until, coordinates=coordinates)
+    found = divide(replayed(log), NOW + until)
     assert_whole(found)
     return found
 
@@ -214,35 +212,43 @@ def test_one_that_never_was_ready() -> None:
     assert refused.spans == () and refused.ended_at == NOW
 
 
-def test_attempts_that_coordinate_others_supervise() -> None:
+@pytest.mark.parametrize("kind", ["run", "review"])
+def test_attempts_that_coordinate_others_supervise(kind: str) -> None:
     failed = t.FailAttempt(1, "no", cost=Usage(usd=1), jitter=0.0)
     found = life(
         (0, CLAIM), (10, failed), (20, t.Tick()), (30, CLAIM), (40, t.Report(2, cost=Usage(usd=2))),
-        until=99, coordinates=True,
+        until=99, type=kind,
     )  # fmt: skip
     assert phases(found)[0] == ("retrying", 10) and phases(found)[-1] == ("supervising", 10)
-    assert dict(found.costs) == {
+    assert found.coordinates and dict(found.costs) == {
         Phase.RETRYING: Usage(usd=1), Phase.SUPERVISING: Usage(usd=2)
     }  # fmt: skip
 
 
-def test_an_attempt_that_makes_way_for_other_tasks_has_not_failed() -> None:
-    """It goes back to pending with tasks to wait for, whatever the trigger is called."""
-    submitted = transition(None, t.Submit(a_spec()), NOW)
-    held = transition(submitted.task, CLAIM, NOW + 10)
-    gave_way = transition(held.task, t.Release(1), NOW + 30)
-    waits = replace(
-        gave_way.task,
-        state=State.PENDING,
-        details=replace(gave_way.task.details, waiting_on=("child",)),
-    )
-    steps = [
-        (submitted.events[0], submitted.task), (held.events[0], held.task),
-        (gave_way.events[0], waits),
-    ]  # fmt: skip
-    found = divide(steps, NOW + 100, coordinates=True)
+def test_an_attempt_that_yields_to_its_children_has_not_failed() -> None:
+    found = life(
+        (10, CLAIM), (20, t.ChildrenSubmitted(("a", "b"))), (30, t.Yield(1)),
+        (50, t.DependencyEnded("a", State.COMPLETE)), (90, t.DependencyEnded("b", State.FAILED)),
+        (95, CLAIM), (99, t.Report(2)), until=200,
+    )  # fmt: skip
     assert phases(found) == [
-        ("waiting_for_slot", 10), ("supervising", 20), ("waiting_for_dependencies", 70)
+        ("waiting_for_slot", 10), ("supervising", 20), ("waiting_for_dependencies", 60),
+        ("waiting_for_slot", 5), ("supervising", 4),
+    ]  # fmt: skip
+    # Nor has one whose children are over already, which goes on at once;
+    at_once = life(
+        (10, CLAIM), (20, t.ChildrenSubmitted(("a",))),
+        (30, t.DependencyEnded("a", State.COMPLETE)), (40, t.Yield(1)), until=50,
+    )  # fmt: skip
+    assert phases(at_once) == [
+        ("waiting_for_slot", 10), ("supervising", 30), ("waiting_for_slot", 10)
+    ]  # fmt: skip
+    # and one that waits for a signal works: it coordinates nobody.
+    signalled = life(
+        (0, CLAIM), (10, t.Yield(1, signals=("go",))), (30, t.Signal("kim", "go")), until=40
+    )
+    assert phases(signalled) == [
+        ("working", 10), ("waiting_for_dependencies", 20), ("waiting_for_slot", 10)
     ]  # fmt: skip
 
 

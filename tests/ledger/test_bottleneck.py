@@ -20,13 +20,14 @@ def a_life(begin: int, *spans: tuple[Phase, int], role: str = "worker") -> TaskL
         found.append(Span(phase, here, here + length * SECOND))
         here += length * SECOND
     return TaskLife(
-        role, begin * SECOND, here, tuple(found), (), len(attempts), sum(attempts) * SECOND, here
-    )
+        role, begin * SECOND, here, tuple(found), (), len(attempts), sum(attempts) * SECOND, here,
+        coordinates=any(phase is SUPERVISING for phase, _ in spans),
+    )  # fmt: skip
 
 
-def measured(*tasks: tuple[Spec, TaskLife], parents: tuple[str, ...] = ()) -> Overhead:
+def measured(*tasks: tuple[Spec, TaskLife]) -> Overhead:
     lives = {spec.id: life for spec, life in tasks}
-    return overhead_of(lives, {spec.id: spec for spec, _ in tasks}, parents)
+    return overhead_of(lives, {spec.id: spec for spec, _ in tasks})
 
 
 def seconds(found: Overhead) -> tuple[str, str, int] | None:
@@ -70,9 +71,8 @@ def test_whoever_submits_others_is_on_the_chain_before_and_after_them() -> None:
     run = a_life(0, (SLOT, 3), (SUPERVISING, 47), role="lead")
     child = a_life(10, (SLOT, 4), (WORK, 16))
     found = measured(
-        (Spec("run", "lead", type="run"), run), (Spec("child", "worker", parent="run"), child),
-        parents=("run",),
-    )  # fmt: skip
+        (Spec("run", "lead", type="run"), run), (Spec("child", "worker", parent="run"), child)
+    )
     # It supervised for 7 s before it submitted the child, and for 20 s after that had ended.
     assert seconds(found) == ("supervising", "lead", 27)
     assert (found.work_ms, found.critical_path_ms) == (16 * SECOND, 16 * SECOND)

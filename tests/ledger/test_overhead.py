@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from agentq.contracts.service_values import Overhead
 from agentq.core.errors import Damaged
 from agentq.core.phases import Phase, Span, TaskLife
-from agentq.core.task import Spec, Usage
+from agentq.core.task import Gates, Spec, Usage
 from agentq.core.triggers import FailureKind, Report, Ruling
 from agentq.ledger import measuring
 from agentq.ledger.overhead import overhead_of
@@ -194,7 +196,7 @@ def test_phases_and_money_of_a_tree(env: LedgerEnv) -> None:
     env.ledger.report(held.key, Report(2, cost=Usage(usd=0.5)))
     env.report("page")
     env.clock.forward(7)
-    env.ledger.report(env.key("run-1"), Report(1, cost=Usage(usd=0.25)))
+    env.ledger.report(env.key("run-1"), Report(1, cost=Usage(usd=0.25), leaves_children=True))
     # A task names itself and all below it, and nothing else.
     tree = measure(env, "run-1", below=True)
     assert (tree.tasks, tree.attempts, tree.running, tree.cut) == (3, 4, 0, False)
@@ -215,26 +217,50 @@ def test_phases_and_money_of_a_tree(env: LedgerEnv) -> None:
     assert measure(env, role="nobody").tasks == 0
 
 
-def test_a_task_that_submitted_others_coordinates_and_what_follows_does_not_make_it(
-    env: LedgerEnv,
-) -> None:
+def test_whoever_has_children_coordinates_and_what_follows_is_none(env: LedgerEnv) -> None:
     env.submit("lead", next=(Spec("follows", "worker"),))
     env.start("lead")
     env.clock.forward(1)
     env.report("lead")
     assert phases(measure(env, "lead")) == {"working": 1}
     assert measure(env, "lead", below=True).tasks == 2
-    env.submit("child", parent="lead")
-    assert phases(measure(env, "lead")) == {"supervising": 1}
+    env.start("follows")
+    env.submit("child", parent="follows")
     env.submit("grandchild", parent="child")
+    env.clock.forward(1)
+    assert phases(measure(env, "follows")) == {"supervising": 1}
     assert measure(env, "lead", below=True).tasks == 4
 
 
-def test_reviews_supervise(env: LedgerEnv) -> None:
-    env.submit("judge", type="review")
-    env.start("judge")
-    env.clock.forward(3)
-    assert phases(measure(env)) == {"supervising": 3}
+def test_reviews_are_measured_with_what_they_judged(env: LedgerEnv) -> None:
+    """Two rounds: 3 s of work that is sent back, 3 s of review, 1 s of work, 1 s of review."""
+    env.submit("page", gates=Gates(reviewer="judge"), labels={"run": "7"})
+    rounds = ((3, 3, "changes", 40), (1, 1, "accept", 90))
+    for number, (work, review, verdict, score) in enumerate(rounds, start=1):
+        env.start("page")
+        env.clock.forward(work)
+        env.report("page")
+        judging = env.start(f"page.review-{number}", "bob")
+        env.clock.forward(review)
+        said = json.dumps({"verdict": verdict, "score": score, "notes": "more"})
+        env.ledger.report(judging.key, Report(1, data=said, cost=Usage(usd=review)))
+    found = measure(env, "page", below=True)
+    assert (found.tasks, found.work_ms) == (3, 4_000)
+    assert phases(found) == {
+        "working": 1, "supervising": 4, "retrying": 3, "waiting_for_review": 4
+    }  # fmt: skip
+    assert [each.cost.usd for each in found.phases if each.cost.usd] == [4.0]
+    assert found.bottleneck is not None and found.bottleneck.phase is Phase.WAITING_FOR_REVIEW
+    # A task that only has the name of a review is none.
+    env.submit("other", gates=Gates(reviewer="judge"))
+    env.submit("other.review-1", "judge")
+    env.start("other")
+    assert measure(env, "other", below=True).tasks == 1
+    reader = env.ledger.queries.measuring()
+    assert len(reader.named(["page"], below=True, reviews=False).found) == 1
+    (judged,) = reader.quality(reader.named(["page"])).roles
+    assert (judged.accepted, judged.changes, judged.mean_rounds) == (1, 1, 2.0)
+    assert (judged.newest_scores, judged.mean_score) == ((90, 40), 65.0)
 
 
 # -- what is read ----------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from agentq.contracts.service_values import RoleQuality
 from agentq.core.states import State
 from agentq.core.triggers import Event, LogEntry, Ruling, Tick, Verdict
@@ -13,16 +11,13 @@ from tests.ledger.conftest import LedgerEnv
 ACCEPT, CHANGES, REJECT = Ruling.ACCEPT, Ruling.CHANGES, Ruling.REJECT
 
 
-@dataclass(frozen=True)
-class Scored(Verdict):
-    """A verdict with a score, whether verdicts have that field already or not."""
-
-    score: int = -1
+_KINDS = {ACCEPT: "completed", CHANGES: "changes_requested", REJECT: "rejected"}
 
 
-def entry(at: int, task_id: str, ruling: Ruling, score: int | None = None) -> LogEntry:
-    verdict = Verdict("bob", ruling) if score is None else Scored("bob", ruling, score=score)
-    return LogEntry(at, task_id, Event(at, at, "judged", verdict, State.COMPLETE))
+def entry(at: int, task_id: str, ruling: Ruling, score: int = -1, kind: str = "") -> LogEntry:
+    state = State.COMPLETE if ruling is ACCEPT and not kind else State.REVIEW
+    verdict = Verdict("bob", ruling, score=score)
+    return LogEntry(at, task_id, Event(at, at, kind or _KINDS[ruling], verdict, state))
 
 
 def test_verdicts_without_scores() -> None:
@@ -50,6 +45,16 @@ def test_scores() -> None:
     (found,) = quality_of(many, {each.task_id: "builder" for each in many})
     assert found.newest_scores == tuple(range(29, 19, -1))
     assert (found.tasks, found.accepted, found.mean_rounds) == (30, 30, 1.0)
+
+
+def test_what_came_of_a_verdict_counts() -> None:
+    """A reviewer accepts with too low a score, then with enough; then a person accepts it."""
+    found = quality_of(
+        [entry(1, "a", ACCEPT, 20, "changes_requested"), entry(2, "a", ACCEPT, 90, "reviewed"),
+         entry(3, "a", ACCEPT)],
+        {"a": "builder"},
+    )  # fmt: skip
+    assert [(each.accepted, each.changes, each.mean_rounds) for each in found] == [(2, 1, 3.0)]
 
 
 def test_of_the_ledger(env: LedgerEnv) -> None:

@@ -5,11 +5,12 @@ of its milliseconds belongs to exactly one phase. `divide` reads it from the ste
 task's log gives, so what a pending task waits for is what the one function that decides has said.
 
 - An attempt counts if its report was accepted, may still be (it runs, or waits for review), or if
-  it made way for tasks that it waits for. All others, and the pauses before the next attempt, are
-  `retrying`.
-- Attempts of tasks that coordinate others are `supervising` instead of `working`.
-- What a pending task waits for is charged to dependencies first, then to a time, and to an approval
-  only while nothing else is missing: people are not blamed for what would not have started anyway.
+  it yielded. All others, and the pauses before the next attempt, are `retrying`.
+- Attempts of tasks that coordinate others are `supervising` instead of `working`: of runs, reviews,
+  and whatever has children.
+- What a pending task waits for is charged to dependencies (children and signals among them) first,
+  then to a time, and to an approval only while nothing else is missing: people are not blamed for
+  what would not have started anyway.
 - A dead letter that was reopened has waited for a person until then: it was `blocked`.
 """
 
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from agentq.core.durations import format_duration
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
-from agentq.core.triggers import Event, FailAttempt, Report, Spend
+from agentq.core.triggers import Event, FailAttempt, Report, Spend, Yield
 
 #: Coordination that takes more than this share of what running side by side has saved is too much.
 COORDINATION_SHARE_MAX = 0.3
@@ -71,21 +72,22 @@ class TaskLife:
     attempts_ms: int = 0
     last_attempt_end: int = 0
     running: bool = False
+    coordinates: bool = False
 
 
 #: What a task is in at a moment: a phase, an attempt by its number, or nothing more: it is over.
 _Where = Phase | int | None
 
 
-def divide(steps: Iterable[tuple[Event, Task]], now: int, *, coordinates: bool = False) -> TaskLife:
+def divide(steps: Iterable[tuple[Event, Task]], now: int) -> TaskLife:
     """Divide a life by its events, the first its submission, each with the task it left."""
     found: list[tuple[_Where, int]] = []
     yielded: set[int] = set()
     spent: list[tuple[int, Usage]] = []
     task: Task | None = None
     for event, left in steps:
-        if task is not None and _made_way(task, left):
-            yielded.add(task.epoch)
+        if isinstance(event.trigger, Yield):
+            yielded.add(event.trigger.epoch)
         if isinstance(event.trigger, Spend | Report | FailAttempt):
             spent.append((event.trigger.epoch, event.trigger.cost))
         task, where = left, _where(left)
@@ -93,6 +95,7 @@ def divide(steps: Iterable[tuple[Event, Task]], now: int, *, coordinates: bool =
             found.append((where, event.at))
     assert task is not None, "a life begins with a submission"
     counting = yielded | _counting(task)
+    coordinates = _coordinates(task)
     did = Phase.SUPERVISING if coordinates else Phase.WORKING
     phase_of = {
         epoch: did if epoch in counting else Phase.RETRYING for epoch in range(task.epoch + 1)
@@ -112,6 +115,7 @@ def divide(steps: Iterable[tuple[Event, Task]], now: int, *, coordinates: bool =
         attempts_ms=sum(end - begin for begin, end in attempts),
         last_attempt_end=max((end for _, end in attempts), default=0),
         running=_is_held(task),
+        coordinates=coordinates,
     )
 
 
@@ -120,10 +124,9 @@ def _is_held(task: Task) -> bool:
     return task.state is State.IN_PROGRESS or bool(task.holder)
 
 
-def _made_way(before: Task, after: Task) -> bool:
-    """Whether an attempt has ended to wait for other tasks: it neither failed nor reported."""
-    waits = after.state is State.PENDING and bool(after.details.waiting_on)
-    return before.state is State.IN_PROGRESS and waits
+def _coordinates(task: Task) -> bool:
+    has_children = bool(task.details.children or task.details.ended_children)
+    return task.spec.type in COORDINATING_TYPES or has_children
 
 
 def _counting(task: Task) -> set[int]:
@@ -156,9 +159,10 @@ _PHASE_OF_STATE = {
 
 
 def _pending_phase(task: Task) -> Phase:
-    if task.details.waiting_on:
+    details = task.details
+    if details.waiting_on or details.yielded or details.awaited_signals:
         return Phase.WAITING_FOR_DEPENDENCIES
-    if task.details.not_before:
+    if details.not_before:
         return Phase.RETRYING if task.epoch else Phase.DELAYED
     return Phase.WAITING_FOR_APPROVAL
 

@@ -16,17 +16,19 @@ from agentq.contracts.service_values import Overhead, Quality
 from agentq.contracts.store import Filter, LogRow, Order, Reader, Store, TaskRow
 from agentq.core.errors import AgentqError, Damaged
 from agentq.core.phases import TaskLife, divide
+from agentq.core.reviews import gates_of, review_id
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import LogEntry
+from agentq.core.values import replace
 from agentq.ledger.codec import SpecCache, to_task
 from agentq.ledger.log_codec import to_event
-from agentq.ledger.overhead import coordinates, has_submitted, overhead_of
+from agentq.ledger.overhead import overhead_of
 from agentq.ledger.quality import quality_of
 from agentq.ledger.replay import replay
 
 #: How many tasks that nobody has named are measured at most: the newest.
 TASKS_MAX = 10_000
-#: Among how many tasks that came later those which a task has submitted are looked for.
+#: Among how many tasks that came later those below a task are looked for.
 LATER_MAX = 50_000
 #: Tasks, and logs of tasks, per read.
 _TASK_PAGE, _LOG_PAGE = 1_000, 250
@@ -45,10 +47,9 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class MeasuredTasks:
-    """Tasks to measure by key, which of them have submitted others, and if some were left out."""
+    """Tasks to measure by key, and whether some were left out."""
 
     found: dict[int, _Found] = field(default_factory=dict)
-    parents: set[str] = field(default_factory=set)
     cut: bool = False
 
     def tasks(self) -> list[Task]:
@@ -57,10 +58,6 @@ class MeasuredTasks:
     def specs(self) -> dict[str, Spec]:
         """What was submitted, by id."""
         return {each.submitted.id: each.submitted for each in self.found.values()}
-
-    def note_parent(self, parent: Spec | None, child: Spec) -> None:
-        if parent is not None and has_submitted(parent, child):
-            self.parents.add(parent.id)
 
 
 class Measuring:
@@ -72,15 +69,17 @@ class Measuring:
 
     # -- which tasks -----------------------------------------------------------------------------
 
-    def named(self, ids: Sequence[str], *, below: bool = False) -> MeasuredTasks:
-        """The tasks of these ids; with `below` also all that descend from them."""
-
-        def look(reader: Reader) -> list[TaskRow]:
-            keys = sorted(reader.keys(ids).values())
-            return reader.tasks(keys) if keys else []
-
-        chosen = MeasuredTasks(self._found(self._store.read(look)))
-        self._follow(chosen, below=below)
+    def named(
+        self, ids: Sequence[str], *, below: bool = False, reviews: bool = True
+    ) -> MeasuredTasks:
+        """The tasks of these ids; with `below` also all that descend from them, and, unless they
+        are not wanted, the tasks that reviewed any of these."""
+        chosen = MeasuredTasks(self._by_id(ids))
+        if below:
+            self._descend(chosen)
+        if below and reviews:
+            self._add_reviews(chosen)
+        chosen.found = dict(sorted(chosen.found.items()))
         return chosen
 
     def recent(self, since_ms: int = 0, role: str = "") -> MeasuredTasks:
@@ -98,12 +97,6 @@ class Measuring:
                 break
             key = rows[-1].hot.key
         chosen.found = dict(sorted(chosen.found.items()))
-        if role:
-            self._follow(chosen)
-        else:  # what they have submitted is newer than they are, and so among them
-            specs = chosen.specs()
-            for spec in specs.values():
-                chosen.note_parent(specs.get(spec.parent), spec)
         return chosen
 
     def _found(self, rows: Sequence[TaskRow]) -> dict[int, _Found]:
@@ -113,28 +106,45 @@ class Measuring:
             found[row.hot.key] = _Found(to_task(row.hot, spec, submitted_at), spec)
         return found
 
-    def _follow(self, chosen: MeasuredTasks, *, below: bool = False) -> None:
-        """Find out which tasks have submitted others; with `below`, choose those as well."""
-        specs = chosen.specs()
-        # Whatever a task submits comes after it.
+    def _by_id(self, ids: Sequence[str]) -> dict[int, _Found]:
+        def look(reader: Reader) -> list[TaskRow]:
+            keys = sorted(reader.keys(ids).values())
+            return reader.tasks(keys) if keys else []
+
+        return self._found(self._store.read(look))
+
+    def _descend(self, chosen: MeasuredTasks) -> None:
+        """Choose all that descend from these as well."""
+        ids = {each.task.id for each in chosen.found.values()}
+        # Whatever is below a task was submitted after it.
         key, left = min(chosen.found, default=0), LATER_MAX
-        while specs and left > 0:
+        while ids and left > 0:
             wanted = Filter(refers=True, order=Order.OLDEST, key=key, limit=_TASK_PAGE)
             rows = self._store.read(partial(_listed, wanted=wanted))
             for row in rows:
                 spec, _ = self._specs.put(row.spec)
-                parent = specs.get(spec.parent)
-                chosen.note_parent(parent, spec)
-                if parent is not None and below:
-                    specs[spec.id] = spec
+                if spec.parent in ids:
+                    ids.add(spec.id)
                     chosen.found |= self._found([row])
             left -= len(rows)
             if len(rows) < _TASK_PAGE:
                 break
             key = rows[-1].hot.key
         else:
-            chosen.cut = chosen.cut or bool(specs)
-        chosen.found = dict(sorted(chosen.found.items()))
+            chosen.cut = bool(ids)
+
+    def _add_reviews(self, chosen: MeasuredTasks) -> None:
+        """A review belongs to no tree, but it was made for the report that it judged."""
+        reviewed = [task for task in chosen.tasks() if gates_of(task).reviewer]
+        ids = [
+            review_id(replace(task, epoch=epoch))
+            for task in reviewed
+            for epoch in range(1, task.epoch + 1)
+        ]
+        judged = {task.id for task in reviewed}
+        for key, each in self._by_id(ids).items():
+            if each.submitted.reviews in judged:
+                chosen.found[key] = each
 
     # -- what their logs say ---------------------------------------------------------------------
 
@@ -148,15 +158,14 @@ class Measuring:
                     for row in rows
                     if row.event.trigger not in _MARGINAL
                 ]
-                does = coordinates(found.submitted, chosen.parents)
-                lives[task_id] = divide(replay(events), now, coordinates=does)
+                lives[task_id] = divide(replay(events), now)
             except _UNREADABLE as error:
                 raise _damaged(task_id, error) from error
-        return overhead_of(lives, chosen.specs(), chosen.parents, cut=chosen.cut)
+        return overhead_of(lives, chosen.specs(), cut=chosen.cut)
 
     def quality(self, chosen: MeasuredTasks) -> Quality:
         roles = {each.task.id: each.task.to for each in chosen.found.values()}
-        reviewed = {key: each for key, each in chosen.found.items() if each.submitted.review}
+        reviewed = {key: each for key, each in chosen.found.items() if _is_judged(each.task)}
         entries: list[LogEntry] = []
         for found, rows in self._logs(MeasuredTasks(reviewed)):
             try:
@@ -188,6 +197,11 @@ def _damaged(task_id: str, error: Exception) -> Damaged:
         f"The log of {task_id} cannot be replayed: {error}. Nothing was measured.",
         "`agentq verify` says what is damaged, and where.",
     )
+
+
+def _is_judged(task: Task) -> bool:
+    gates = gates_of(task)
+    return bool(gates.person or gates.reviewer)
 
 
 def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:

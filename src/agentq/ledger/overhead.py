@@ -15,41 +15,26 @@ All times are milliseconds of the store's clock, as the log has them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from agentq.contracts.service_values import Bottleneck, Overhead, PhaseTotal
-from agentq.core.phases import COORDINATING_TYPES, Phase, Span, TaskLife, in_words
+from agentq.core.phases import Phase, Span, TaskLife, in_words
 from agentq.core.task import NO_USAGE, Spec, Usage
 
 #: For each task, those among the others that it had to come after: (id, when that one let it go).
 Links = dict[str, list[tuple[str, int]]]
 
 
-def coordinates(spec: Spec, parents: Collection[str]) -> bool:
-    """Whether a task only coordinates others; `parents` are those that have submitted some."""
-    return spec.type in COORDINATING_TYPES or spec.id in parents
-
-
-def has_submitted(parent: Spec, child: Spec) -> bool:
-    """Whether a task has submitted this one below it. What it named as `next` when it was submitted
-    itself follows without its doing."""
-    return all(child.id != follows.id for follows in parent.next)
-
-
 def overhead_of(
     lives: Mapping[str, TaskLife],
     specs: Mapping[str, Spec],
-    parents: Collection[str] = (),
     *,
     cut: bool = False,
 ) -> Overhead:
     """Measure these tasks, which come in the order of their submission."""
     begun = min((life.submitted_at for life in lives.values()), default=0)
     ended = max((life.last_attempt_end for life in lives.values()), default=0)
-    work = {
-        task_id: 0 if coordinates(specs[task_id], parents) else life.attempts_ms
-        for task_id, life in lives.items()
-    }
+    work = {task_id: 0 if life.coordinates else life.attempts_ms for task_id, life in lives.items()}
     links = _links(lives, specs)
     path = _critical_path(links, work)
     return Overhead(

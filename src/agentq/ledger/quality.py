@@ -7,12 +7,22 @@ from dataclasses import dataclass, field
 from statistics import mean, median
 
 from agentq.contracts.service_values import RoleQuality
-from agentq.core.triggers import LogEntry, Ruling, Verdict
+from agentq.core.states import State
+from agentq.core.triggers import Event, LogEntry, Ruling, Verdict
 
 #: How many scores are listed one by one.
 NEWEST_SCORES = 10
 #: What stands for a score that was not given.
 NO_SCORE = -1
+
+
+#: What came of a verdict, by the kind of its event: a reviewer who accepts with a score that is too
+#: low has asked for changes.
+_RULINGS = {
+    "completed": Ruling.ACCEPT,
+    "reviewed": Ruling.ACCEPT,
+    "rejected": Ruling.REJECT,
+}
 
 
 @dataclass(slots=True)
@@ -25,15 +35,14 @@ class _Verdicts:
     so_far: dict[str, int] = field(default_factory=dict)
     rounds: list[int] = field(default_factory=list)
 
-    def note(self, task_id: str, at: int, verdict: Verdict) -> None:
-        self.counts[verdict.ruling] += 1
+    def note(self, task_id: str, event: Event, verdict: Verdict) -> None:
+        self.counts[_RULINGS.get(event.kind, Ruling.CHANGES)] += 1
         self.so_far[task_id] = self.so_far.get(task_id, 0) + 1
-        if verdict.ruling is Ruling.ACCEPT:
+        # What a reviewer accepts may still wait for a person, and so is judged once more.
+        if event.state is State.COMPLETE:
             self.rounds.append(self.so_far[task_id])
-        # Logs that were written before there were scores have none.
-        score = getattr(verdict, "score", NO_SCORE)
-        if score != NO_SCORE:
-            self.scores.append((at, score))
+        if verdict.score != NO_SCORE:
+            self.scores.append((event.at, verdict.score))
 
     def quality(self, role: str) -> RoleQuality:
         scores = [score for _, score in self.scores]
@@ -61,5 +70,5 @@ def quality_of(entries: Iterable[LogEntry], roles: Mapping[str, str]) -> tuple[R
         verdict = entry.event.trigger
         if isinstance(verdict, Verdict) and entry.task_id in roles:
             verdicts = found.setdefault(roles[entry.task_id], _Verdicts())
-            verdicts.note(entry.task_id, entry.event.at, verdict)
+            verdicts.note(entry.task_id, entry.event, verdict)
     return tuple(verdicts.quality(role) for role, verdicts in sorted(found.items()))
