@@ -173,11 +173,10 @@ def check_reviews(life: Life) -> None:
             if decision.task.state is State.COMPLETE:
                 assert not gates_of(before).person
                 assert trigger.score >= gates_of(before).min_score or not gates_of(before).min_score
-        if isinstance(trigger, t.Tick) and before.state is State.REVIEW:
-            if decision.task.state is State.COMPLETE:
-                assert before.spec.approval.on_timeout is OnTimeout.APPROVE
-                assert not before.spec.irreversible
-                assert not gates_of(before).reviewer or before.details.accepted_epoch
+        if isinstance(trigger, t.Tick) and decision.task.state is State.COMPLETE:
+            assert before.spec.approval.on_timeout is OnTimeout.APPROVE
+            assert not before.spec.irreversible
+            assert not gates_of(before).reviewer or before.details.accepted_epoch
 
 
 def check_bounds(life: Life) -> None:

@@ -162,9 +162,7 @@ CASES: dict[Triple, Case] = {
     (P, "Tick", R): ticked(make(submitted, delay_seconds=60)),
     (P, "Tick", E): ticked(make(submitted, waiting_on=("task-0",), ttl_seconds=60)),
     (P, "Tick", B): ticked(make(submitted, requires_approval=True, approval_timeout_seconds=60)),
-    (P, "Tick", F): ticked(
-        make(submitted, **undecided(OnTimeout.REJECT, requires_approval=True))
-    ),
+    (P, "Tick", F): ticked(make(submitted, **undecided(OnTimeout.REJECT, requires_approval=True))),
     (P, "Signal", P): applied(BY_STATE[P], SIGNAL),
     (P, "Signal", R): applied(make(submitted, wait_for=("deployed",)), SIGNAL),
     (H, "Yield", P): applied(claimed, A_TRIGGER["Yield"]),

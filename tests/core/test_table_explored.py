@@ -245,7 +245,8 @@ def test_custody_and_time_add_up_in_every_task(explored: Explored) -> None:
 
 
 def test_a_moment_that_is_due_is_always_moved(explored: Explored) -> None:
-    for task in explored.tasks.values():
+    for found in explored.tasks.values():
+        task = found
         for _ in range(6):
             if not task.wake_at:
                 break

@@ -30,7 +30,17 @@ WRONG: dict[str, list[Any]] = {
 }
 #: What people and workers say. The ledger makes the others itself, out of what it knows.
 SAID = [
-    name for name in A_TRIGGER if name not in ("Submit", "DependencyEnded", "Tick", "RefuseReport")
+    name
+    for name in A_TRIGGER
+    if name
+    not in (
+        "Submit",
+        "DependencyEnded",
+        "Tick",
+        "RefuseReport",
+        "ReviewFailed",
+        "ChildrenSubmitted",
+    )
 ]
 FIELDS = [
     (name, each.name, str(each.type))
