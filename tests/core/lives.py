@@ -12,7 +12,20 @@ from hypothesis import strategies as st
 from agentq.core import triggers as t
 from agentq.core.errors import AgentqError
 from agentq.core.states import TABLE, TERMINAL, State
-from agentq.core.task import NO_USAGE, ExpectedOutput, OnDependencyFailure, Spec, Task, Usage
+from agentq.core.task import (
+    NO_GATES,
+    NO_POLICY,
+    NO_USAGE,
+    ApprovalPolicy,
+    Escalation,
+    ExpectedOutput,
+    Gates,
+    OnDependencyFailure,
+    OnTimeout,
+    Spec,
+    Task,
+    Usage,
+)
 from agentq.core.transition import Decision, transition
 from tests.core.building import NOW
 
@@ -25,6 +38,13 @@ LATER = NOW + 500_000
 #: Epochs are relative to the task's own: mostly right, sometimes one off.
 Said = Callable[[Task], t.Trigger]
 OFFSETS = (0, 0, 0, 0, -1, 1)
+
+CHILDREN = ("task-8", "task-9")
+
+
+def _policy(then: OnTimeout) -> ApprovalPolicy:
+    return ApprovalPolicy(40, (Escalation(30, "lead"), Escalation(90, "head")), then)
+
 
 seconds = st.sampled_from([0, 0, 1, 60, 100_000])
 specs = st.builds(
@@ -43,6 +63,9 @@ specs = st.builds(
     review=st.booleans(),
     budget=st.sampled_from([NO_USAGE, NO_USAGE, Usage(usd=1), Usage(usd=5, tokens=100)]),
     reply_to=st.sampled_from(["", "results.boss"]),
+    gates=st.sampled_from([NO_GATES, NO_GATES, Gates("", "reviewer", 50, 1), Gates(person=True)]),
+    approval=st.sampled_from([NO_POLICY, NO_POLICY, *map(_policy, OnTimeout)]),
+    wait_for=st.sampled_from([(), (), (), ("deployed",), ("deployed", "seen")]),
 )
 
 
@@ -60,11 +83,34 @@ def _of_anybody(kind: Callable[..., t.Trigger], *choices: tuple[object, ...]) ->
     return [say(rest) for rest in product(*choices)]
 
 
+def _of_review(kind: Callable[[str, int], t.Trigger]) -> list[Said]:
+    """Said by the review that is waited for, and by one that is not."""
+
+    def say(offset: int) -> Said:
+        return lambda task: kind(
+            task.details.review_task if not offset else "another", task.epoch + offset
+        )
+
+    return [say(0), say(0), say(-1)]
+
+
+def _judged(ruling: t.Ruling, score: int) -> Callable[[str, int], t.Trigger]:
+    return lambda review, epoch: t.Verdict("rae", ruling, "", "", score, review or "x", epoch)
+
+
 #: Everything that can be said, in the variants that might decide differently.
 SAYINGS: dict[str, list[Said]] = {
     "DependencyEnded": _of_anybody(
-        t.DependencyEnded, DEPENDENCIES, (*[State.COMPLETE] * 6, *sorted(TERMINAL))
+        t.DependencyEnded, (*DEPENDENCIES, *CHILDREN), (*[State.COMPLETE] * 6, *sorted(TERMINAL))
     ),
+    "ChildrenSubmitted": _of_anybody(
+        t.ChildrenSubmitted, (CHILDREN[:1], CHILDREN[1:], CHILDREN, DEPENDENCIES[:1])
+    ),
+    "Yield": _of_attempt(
+        t.Yield, ("all", "any", "none"), ("", "so far"), ((), (), ("deployed",), ("seen", "seen"))
+    ),
+    "Signal": _of_anybody(t.Signal, PEOPLE, ("deployed", "seen"), ("", '{"to":"prod"}')),
+    "ReviewFailed": _of_review(lambda review, _: t.ReviewFailed(review, State.FAILED, "no time")),
     "Approve": _of_anybody(t.Approve, PEOPLE),
     "Reject": _of_anybody(t.Reject, PEOPLE, ("", "too risky")),
     "Claim": _of_anybody(t.ClaimTask, ("ann", "bob"), (1, 60_000), (False, False, True)),
@@ -81,15 +127,26 @@ SAYINGS: dict[str, list[Said]] = {
         ("",),
         ("",),
         (True, True, False),
+        ("",),
+        (True, False),
     ),
     "Fail": _of_attempt(t.FailAttempt, ("", "no"), tuple(t.FailureKind), COSTS[::2], (0.0, 0.99)),
     "Block": _of_attempt(t.BlockTask, ("which branch?",)),
     "Release": _of_attempt(t.Release, ("", "quota"), (0, LATER)),
     "Answer": _of_anybody(t.Answer, PEOPLE, ("", "yes"), tuple(t.Resolution), COSTS),
-    "Verdict": _of_anybody(t.Verdict, PEOPLE, tuple(t.Ruling), ("", "add tests")),
-    "Cancel": _of_anybody(t.Cancel, PEOPLE, ("", "no need")),
+    "Verdict": [
+        *_of_anybody(t.Verdict, PEOPLE, tuple(t.Ruling), ("", "add tests")),
+        *(
+            each
+            for ruling, score in product(t.Ruling, (-1, 20, 90))
+            for each in _of_review(_judged(ruling, score))
+        ),
+    ],
+    "Cancel": _of_anybody(t.Cancel, PEOPLE, ("", "no need"), ("",), (False, True)),
     "Stopped": _of_attempt(t.Stopped),
-    "Requeue": _of_anybody(t.Requeue, PEOPLE, ("",), ((), DEPENDENCIES[:1])),
+    "Requeue": _of_anybody(
+        t.Requeue, PEOPLE, ("",), ((), DEPENDENCIES[:1]), ("",), ((), CHILDREN[:1]), (True, False)
+    ),
     "Applied": _of_anybody(t.Applied, PEOPLE, ("0" * 40, "1" * 40), ("", "main")),
     "Edit": _of_anybody(
         t.Edit, PEOPLE, ("", "other"), ("",), ("", "high"), ("", "do that"), ("", "0" * 64)

@@ -16,7 +16,16 @@ from agentq.core import triggers as t
 from agentq.core.digests import SPEC_FIELDS, body_digest, canonical_json, spec_digest, spec_to_dict
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.states import State
-from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Usage
+from agentq.core.task import (
+    ApprovalPolicy,
+    Escalation,
+    ExpectedOutput,
+    Gates,
+    OnDependencyFailure,
+    Priority,
+    Spec,
+    Usage,
+)
 from agentq.core.values import fields_of, replace
 from agentq.protocol import envelope
 from agentq.protocol.envelope import iso, spec_from_dict, task_to_dict
@@ -177,6 +186,8 @@ OTHER: dict[str, Any] = {
     "approval_timeout_seconds": 1, "review": True, "budget": Usage(usd=1),
     "tree_budget": Usage(usd=1), "reply_to": "x",
     "labels": {"x": "y"}, "traceparent": "x", "parent": "x", "extra": {"x": 1},
+    "gates": Gates(person=True), "approval": ApprovalPolicy(60, (Escalation(90, "lead"),)),
+    "wait_for": ("x",), "inputs": {"x": 1}, "each": "x", "workflow": "x", "reviews": "x",
 }  # fmt: skip
 
 
@@ -260,6 +271,8 @@ def test_the_shape_of_a_task() -> None:
         "approved_by": None, "reason": None, "reason_kind": None, "failures": 0, "crashes": 0,
         "interruptions": 0, "rounds": 0,
         "denied": 0, "progress": {"percent": 40, "note": "reading"},
+        "score": None, "review_task": None, "asked_of": None, "children": [],
+        "ended_children": {}, "signals": [], "data": None,
         "cost": {"usd": 0.5}, "summary": None, "applied": None, "result_ref": None, "messages": [],
         "notes": [],
     }  # fmt: skip

@@ -8,10 +8,11 @@ from agentq.core import triggers as t
 from agentq.core.digests import spec_digest
 from agentq.core.effects import Announce, ResolveDependents
 from agentq.core.errors import AgentqError, Refused, Stale
-from agentq.core.limits import NOTES_KEPT
+from agentq.core.limits import CHILDREN_MAX, NOTES_KEPT, SIGNALS_KEPT
+from agentq.core.reviews import gates_of
 from agentq.core.schedule import expected_wake
 from agentq.core.states import TABLE, State
-from agentq.core.task import Task, Usage
+from agentq.core.task import OnTimeout, Task, Usage
 from agentq.core.transition import transition
 from agentq.core.values import replace
 from tests.core.lives import SAYINGS, Life, lived
@@ -69,6 +70,7 @@ def check_endings(life: Life) -> None:
         assert told == ([ResolveDependents(after.state)] if ended else [])
         if after.is_terminal:
             assert after.details.waiting_on == ()
+            assert (after.details.yielded, after.details.awaited_signals) == ("", ())
 
 
 def check_announcements(life: Life) -> None:
@@ -84,7 +86,9 @@ def check_time(life: Life) -> None:
     for task in life.tasks():
         expected = expected_wake(task)
         assert expected is None or task.wake_at == expected
-        assert task.state is not State.PENDING or task.wake_at or task.details.waiting_on
+        details = task.details
+        waits_for_others = details.waiting_on or details.yielded or details.awaited_signals
+        assert task.state is not State.PENDING or task.wake_at or waits_for_others
 
 
 def check_due_time_moves(life: Life) -> None:
@@ -140,10 +144,47 @@ def check_dependencies(life: Life) -> None:
         assert not (isinstance(trigger, t.ClaimTask) and waiting)
 
 
+def check_children(life: Life) -> None:
+    """An attempt begins only when what its forerunner yielded to is over; a report over open
+    children says that it leaves them."""
+    for before, trigger, decision in life.steps:
+        if isinstance(trigger, t.ClaimTask):
+            assert not before.details.yielded and not before.details.awaited_signals
+        if isinstance(trigger, t.Report) and decision.events:
+            assert trigger.leaves_children or not before.details.children
+        if decision.task.details.yielded:
+            assert decision.task.details.children
+
+
+def check_signals(life: Life) -> None:
+    """Each signal lets one wait go on: as many were taken as were waited for and came."""
+    for _, trigger, decision in life.steps:
+        details = decision.task.details
+        names = {each.name for each in details.signals if not each.is_taken}
+        assert not names & set(details.awaited_signals), trigger
+
+
+def check_reviews(life: Life) -> None:
+    """A review counts only while the report that it judged waits for it, and says so itself."""
+    for before, trigger, decision in life.steps:
+        if isinstance(trigger, t.Verdict) and trigger.review and decision.events:
+            report = before.details.report
+            assert report is not None and trigger.reviewed == report.epoch
+            if decision.task.state is State.COMPLETE:
+                assert not gates_of(before).person
+                assert trigger.score >= gates_of(before).min_score or not gates_of(before).min_score
+        if isinstance(trigger, t.Tick) and decision.task.state is State.COMPLETE:
+            assert before.spec.approval.on_timeout is OnTimeout.APPROVE
+            assert not before.spec.irreversible
+            assert not gates_of(before).reviewer or before.details.accepted_epoch
+
+
 def check_bounds(life: Life) -> None:
     """Nothing in a task grows without end, and no attempt starts on money that is not there."""
     for task in life.tasks():
         assert len(task.details.notes) <= NOTES_KEPT
+        assert len(task.details.children) <= CHILDREN_MAX
+        assert len(task.details.signals) <= SIGNALS_KEPT
         if task.state is State.READY:
             budget, extra, spent = task.spec.budget, task.details.extra_budget, task.details.spent
             assert not budget.usd or spent.usd < budget.usd + extra.usd
@@ -162,6 +203,9 @@ def test_whatever_happens_these_hold(life: Life) -> None:
     check_replay(life)
     check_irreversible(life)
     check_dependencies(life)
+    check_children(life)
+    check_signals(life)
+    check_reviews(life)
     check_bounds(life)
 
 
@@ -172,7 +216,7 @@ def test_stale_attempts_are_always_refused(life: Life) -> None:
             for trigger in (
                 t.Progress(stale, 1), t.AddArtifact(stale, "a", 1, "0"), t.Report(stale),
                 t.Spend(stale, Usage(usd=1)), t.FailAttempt(stale, "x"), t.BlockTask(stale, "x"),
-                t.Release(stale),
+                t.Release(stale), t.Yield(stale, signals=("deployed",)),
             ):  # fmt: skip
                 assert _answer(task, trigger, life.now) is Stale
 

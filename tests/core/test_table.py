@@ -11,7 +11,14 @@ import pytest
 from agentq.core import triggers as t
 from agentq.core.errors import Refused, Stale
 from agentq.core.states import DEAD_LETTERS, TABLE, TERMINAL, State
-from agentq.core.task import OnDependencyFailure, Task, Usage
+from agentq.core.task import (
+    ApprovalPolicy,
+    Gates,
+    OnDependencyFailure,
+    OnTimeout,
+    Task,
+    Usage,
+)
 from agentq.core.transition import Decision, transition
 from tests.core.building import (
     A_TRIGGER,
@@ -103,6 +110,32 @@ def too_costly() -> Task:
     return then(costly_in_review(), t.Verdict("boss", t.Ruling.REJECT))
 
 
+def in_reviewers_hands(person: bool = False) -> Task:
+    """Reported, and judged by a task of the role `reviewer`."""
+    gates = Gates(reviewer="reviewer", person=person)
+    return then(claimed(gates=gates), t.Report(1, "done"))
+
+
+def with_child(maker: Maker) -> Task:
+    return then(maker(), t.ChildrenSubmitted(("task-8",)))
+
+
+def yielded(*children: str) -> Task:
+    """Pending until its children are over."""
+    return then(claimed(), t.ChildrenSubmitted(children), t.Yield(1))
+
+
+def undecided(policy: OnTimeout, **fields: Any) -> dict[str, Any]:
+    return {"approval": ApprovalPolicy(on_timeout=policy), "approval_timeout_seconds": 60, **fields}
+
+
+def reported(**fields: Any) -> Task:
+    return then(claimed(review=True, **fields), t.Report(1, "done"))
+
+
+REVIEWED = t.Verdict("reviewer", t.Ruling.ACCEPT, review="task-1.review-1", reviewed=1)
+CHILD_DONE = t.DependencyEnded("task-8", C)
+SIGNAL = A_TRIGGER["Signal"]
 DONE = t.DependencyEnded("task-0", C)
 BROKEN = t.DependencyEnded("task-0", F)
 APPROVED = t.Approve("boss")
@@ -129,6 +162,26 @@ CASES: dict[Triple, Case] = {
     (P, "Tick", R): ticked(make(submitted, delay_seconds=60)),
     (P, "Tick", E): ticked(make(submitted, waiting_on=("task-0",), ttl_seconds=60)),
     (P, "Tick", B): ticked(make(submitted, requires_approval=True, approval_timeout_seconds=60)),
+    (P, "Tick", F): ticked(make(submitted, **undecided(OnTimeout.REJECT, requires_approval=True))),
+    (P, "Signal", P): applied(BY_STATE[P], SIGNAL),
+    (P, "Signal", R): applied(make(submitted, wait_for=("deployed",)), SIGNAL),
+    (H, "Yield", P): applied(claimed, A_TRIGGER["Yield"]),
+    (H, "Yield", R): applied(
+        lambda: then(claimed(), t.ChildrenSubmitted(("task-8",)), CHILD_DONE), t.Yield(1)
+    ),
+    (V, "Verdict", V): applied(make(in_reviewers_hands, person=True), REVIEWED),
+    (V, "ReviewFailed", V): applied(in_reviewers_hands, A_TRIGGER["ReviewFailed"]),
+    (V, "Tick", C): ticked(make(reported, **undecided(OnTimeout.APPROVE))),
+    (V, "Tick", F): ticked(make(reported, **undecided(OnTimeout.REJECT))),
+    **{
+        (s, "ChildrenSubmitted", s): applied(BY_STATE[s], A_TRIGGER["ChildrenSubmitted"])
+        for s in (P, R, H, V, B)
+    },
+    **{
+        (s, "DependencyEnded", s): applied(make(with_child, BY_STATE[s]), CHILD_DONE)
+        for s in (R, H, V)
+    },
+    **{(s, "Signal", s): applied(BY_STATE[s], SIGNAL) for s in (R, H, V, B)},
     (R, "Claim", H): applied(submitted, t.ClaimTask("ann", LEASE_MS)),
     (R, "Tick", R): applied(make(submitted, ttl_seconds=60), t.Tick()),
     (R, "Tick", E): ticked(make(submitted, ttl_seconds=60)),

@@ -13,10 +13,20 @@ from typing import Any
 import pytest
 
 from agentq.core import triggers as t
-from agentq.core.errors import Refused, Stale
+from agentq.core.errors import AgentqError, Invalid, Refused, Stale
 from agentq.core.schedule import expected_wake
 from agentq.core.states import TABLE, State
-from agentq.core.task import OnDependencyFailure, Spec, Task, Usage
+from agentq.core.task import (
+    NO_POLICY,
+    ApprovalPolicy,
+    Escalation,
+    Gates,
+    OnDependencyFailure,
+    OnTimeout,
+    Spec,
+    Task,
+    Usage,
+)
 from agentq.core.transition import transition
 from agentq.core.values import replace
 from tests.core.building import A_TRIGGER, LEASE_MS, NOW, a_spec
@@ -35,11 +45,46 @@ SPECS: tuple[Spec, ...] = (
     a_spec(irreversible=True, budget=ONE_DOLLAR, after=DEPENDENCY,
            approval_timeout_seconds=60, on_dependency_failure=OnDependencyFailure.SKIP),
     a_spec(after=DEPENDENCY, on_dependency_failure=OnDependencyFailure.RUN),
+    a_spec(gates=Gates(reviewer="reviewer", min_score=50, max_rounds=1, person=True),
+           approval=ApprovalPolicy(0, (Escalation(10, "lead"),), OnTimeout.REJECT),
+           approval_timeout_seconds=60, requires_approval=True),
+    a_spec(review=True, approval_timeout_seconds=60,
+           approval=ApprovalPolicy(on_timeout=OnTimeout.APPROVE)),
+    a_spec(review=True, labels={"has": "children"}),
+    a_spec(review=True, wait_for=("deployed",)),
 )  # fmt: skip
+CHILD = ("task-8",)
+#: What tasks with children, signals and reviewers need not be told as well.
+PLAIN = {"FailAttempt", "Spend", "Answer", "Release", "Edit"}
 
 
 def sayings(task: Task) -> Iterator[t.Trigger]:
-    """Everything that can be said to this task, in every variant that decides differently."""
+    """What can be said to this task, in every variant that decides differently."""
+    spec, epoch = task.spec, task.epoch
+    yield from (t.Yield(epoch), t.Yield(epoch, signals=("deployed",) * 51))
+    if spec.labels:
+        yield from (t.ChildrenSubmitted(CHILD), t.DependencyEnded(*CHILD, State.FAILED))
+        yield from (t.Yield(epoch, "any"), t.Yield(epoch, "none"))
+        yield from (t.Report(epoch, "so far", leaves_children=True), t.Cancel("boss", tree=True))
+        yield t.Requeue("boss", "", (), "", CHILD, asks_again=True)
+    if spec.wait_for:
+        yield t.Yield(epoch, signals=("deployed",))
+        if len(task.details.signals) < 2:
+            yield t.Signal("boss", "deployed")
+    if spec.gates.reviewer:
+        review = task.details.review_task or "another"
+        for ruling, score in product(t.Ruling, (-1, 90)):
+            yield t.Verdict("rae", ruling, "", "", score, review, epoch)
+        yield from (t.ReviewFailed(review, State.FAILED), t.ReviewFailed("another", State.FAILED))
+        yield t.Verdict("rae", t.Ruling.ACCEPT, "", "", 90, review, epoch + 1)
+    is_plain = not (spec.labels or spec.wait_for or spec.approval != NO_POLICY)
+    for each in said_to_all(task):
+        if is_plain or type(each).__name__ not in PLAIN:
+            yield each
+
+
+def said_to_all(task: Task) -> Iterator[t.Trigger]:
+    """Everything that can be said to any task."""
     later = task.updated_at + 5_000
     for outcome in (State.COMPLETE, State.FAILED, State.CANCELLED, State.EXPIRED):
         yield t.DependencyEnded("task-0", outcome)
@@ -84,6 +129,10 @@ def sketch(task: Task) -> tuple[object, ...]:
         details.waiting_on, bool(details.not_before), bool(details.approved_by),
         details.reason_kind, bool(details.failures), min(details.crashes, 3),
         bool(details.spent.usd >= 1), bool(details.report),
+        min(details.rounds, 2) if task.spec.gates.reviewer else 0,
+        bool(details.children), bool(details.ended_since), details.yielded,
+        details.awaited_signals, any(not each.is_taken for each in details.signals),
+        bool(details.review_task), bool(details.accepted_epoch), details.escalations,
     )  # fmt: skip
 
 
@@ -93,7 +142,7 @@ class Explored:
 
     tasks: dict[tuple[object, ...], Task] = field(default_factory=dict)
     outcomes: dict[tuple[State | None, str], set[State]] = field(default_factory=dict)
-    refusals: dict[tuple[State, str, str], Refused] = field(default_factory=dict)
+    refusals: dict[tuple[State, str, str], AgentqError] = field(default_factory=dict)
 
     def note(self, before: Task | None, trigger: t.Trigger, after: Task) -> Task | None:
         cell = (before.state if before else None, t.trigger_name(trigger))
@@ -108,7 +157,7 @@ class Explored:
         for trigger, now in chain(at_once, when_due):
             try:
                 after = transition(task, trigger, now).task
-            except Refused as refusal:
+            except (Refused, Invalid) as refusal:
                 self.refusals[task.state, t.trigger_name(trigger), refusal.code] = refusal
                 continue
             new = self.note(task, trigger, after)
@@ -132,7 +181,8 @@ def test_exactly_what_the_table_says_is_seen(explored: Explored) -> None:
 
 def test_every_refusal_names_its_cause_and_its_remedy(explored: Explored) -> None:
     assert {code for _, _, code in explored.refusals} >= {
-        "wrong_state", "stale", "self_approval", "self_review", "budget", "expired"
+        "wrong_state", "stale", "self_approval", "self_review", "budget", "expired",
+        "open_children", "nothing_to_wait_for", "irreversible",
     }  # fmt: skip
     wordless = {
         cell: refusal.cause
@@ -184,3 +234,23 @@ def test_custody_and_time_add_up_in_every_task(explored: Explored) -> None:
         # A task that is over waits for nothing any more.
         if task.is_terminal:
             assert not task.details.waiting_on, task.details.reason
+            assert not task.details.yielded and not task.details.awaited_signals
+        # Only one that nobody has may have yielded, and only to somebody.
+        if task.details.yielded:
+            assert task.details.children
+            assert task.state in (State.PENDING, State.BLOCKED)
+        # A review is awaited by a report, and by nothing else.
+        if task.details.review_task and not task.is_terminal:
+            assert task.state is State.REVIEW
+
+
+def test_a_moment_that_is_due_is_always_moved(explored: Explored) -> None:
+    for found in explored.tasks.values():
+        task = found
+        for _ in range(6):
+            if not task.wake_at:
+                break
+            decision = transition(task, t.Tick(), task.wake_at)
+            assert decision.events, task
+            assert (decision.task.state, decision.task.wake_at) != (task.state, task.wake_at)
+            task = decision.task

@@ -10,6 +10,7 @@ import pytest
 from agentq.core import triggers as t
 from agentq.core.errors import Invalid
 from agentq.core.limits import NAME_CHARS_MAX, NOTE_CHARS_MAX, PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX
+from agentq.core.task import Gates
 from agentq.core.trigger_validation import check_trigger
 from agentq.core.values import replace
 from tests.core.building import A_TRIGGER
@@ -24,11 +25,22 @@ WRONG: dict[str, list[Any]] = {
     "Resolution": ["weird", None, 5],
     "Ruling": ["weird", None, 5],
     "Usage": [None, 5, {"usd": 1}],
+    "Gates": [None, 5, {"person": True}, Gates(min_score=101), Gates(reviewer=None)],  # type: ignore[arg-type]
     "tuple[str, ...]": [None, "patch", (5,), ("caf\udce9",)],
 }
 #: What people and workers say. The ledger makes the others itself, out of what it knows.
 SAID = [
-    name for name in A_TRIGGER if name not in ("Submit", "DependencyEnded", "Tick", "RefuseReport")
+    name
+    for name in A_TRIGGER
+    if name
+    not in (
+        "Submit",
+        "DependencyEnded",
+        "Tick",
+        "RefuseReport",
+        "ReviewFailed",
+        "ChildrenSubmitted",
+    )
 ]
 FIELDS = [
     (name, each.name, str(each.type))
@@ -62,6 +74,8 @@ def test_a_value_the_log_could_not_keep_is_refused(name: str, field: str, kind: 
         t.ClaimTask("", 1000),
         t.Approve(""),
         t.Approve("two\nlines"),
+        t.Verdict("boss", t.Ruling.ACCEPT, score=101),
+        t.Verdict("boss", t.Ruling.ACCEPT, score=-2),
     ],
     ids=repr,
 )
@@ -78,9 +92,10 @@ def test_a_value_that_makes_no_sense_is_refused(trigger: t.Trigger) -> None:
         (t.Answer("boss", "x"), NOTE_CHARS_MAX),
         (t.Verdict("boss", t.Ruling.ACCEPT, "x"), NOTE_CHARS_MAX),
         (t.Progress(1, 5, "x"), PROGRESS_CHARS_MAX),
+        (t.Yield(1, note="x"), SUMMARY_CHARS_MAX),
         (t.Cancel("x"), NAME_CHARS_MAX),
     ],
-    ids=["summary", "reason", "answer", "feedback", "progress", "name"],
+    ids=["summary", "reason", "answer", "feedback", "progress", "yield", "name"],
 )
 def test_texts_have_their_bounds_and_may_fill_them(trigger: Any, limit: int) -> None:
     # Given the one text of a word that is an x,

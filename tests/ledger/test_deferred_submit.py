@@ -262,7 +262,7 @@ def test_an_attempt_that_was_fenced_out_meanwhile_leaves_a_dead_letter(q: Queue)
     assert q.task(accepted.id).spec.parent == claim.id
     late = attempt.submit("packer", "Pack.", resources=["crane"], connection=THEIRS)
     beside = defer(q)
-    claim.complete()
+    claim.complete(leave_children=True)
     found = q.task(late.id)
     assert (found.state, found.details.reason_kind) == (State.FAILED, "refused")
     assert "when its transaction had committed" in found.details.reason

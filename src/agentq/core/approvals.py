@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from agentq.core.digests import spec_digest
 from agentq.core.effects import CancelTasks, Notify
+from agentq.core.reviews import gates_of, not_asked
 from agentq.core.schedule import approval_deadline, next_escalation, remind_ms
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, blocked, completed, over, waits
@@ -48,11 +49,12 @@ def _timed_out(task: Task, now: int) -> Step:
     details = task.details
     if policy is OnTimeout.REJECT:
         reason = f"{reason}, and its policy is to reject it then"
+        details = not_asked(task, details)
         details = replace(details, reason=reason, reason_kind="approval_timeout")
         return _without_review(
             task, over(spec, State.FAILED, "approval_timed_out", details, reason)
         )
-    if policy is OnTimeout.APPROVE and not spec.irreversible:
+    if policy is OnTimeout.APPROVE and not spec.irreversible and _is_reviewed(task):
         return _approved_by_policy(task, details, reason, now)
     if task.state is State.PENDING:
         # Silence is not a no: the task stops and asks, instead of failing behind people's backs.
@@ -65,12 +67,24 @@ def _timed_out(task: Task, now: int) -> Step:
     return Step(task.state, "approval_timed_out", (Notify("reminder", reason),), details)
 
 
+def _is_reviewed(task: Task) -> bool:
+    """Whether only people are left to decide: their silence does not stand for a reviewer."""
+    report = task.details.report
+    if task.state is not State.REVIEW or report is None or not gates_of(task).reviewer:
+        return True
+    return task.details.accepted_epoch == report.epoch
+
+
 def _approved_by_policy(task: Task, details: TaskDetails, reason: str, now: int) -> Step:
     text = f"{reason}, and its policy is to approve it then"
     details = annotated(details, now, BY_POLICY, "approval", text, remind_at=0)
     if task.state is State.REVIEW:
+        details = replace(not_asked(task, details), reason="", reason_kind="")
         return _without_review(task, completed(task, details, "completed"))
-    details = replace(details, approved_by=BY_POLICY, approved_digest=spec_digest(task.spec))
+    details = replace(
+        details, approved_by=BY_POLICY, approved_digest=spec_digest(task.spec), escalations=0,
+        asked_of="",
+    )  # fmt: skip
     return waits(task.spec, details, now, "approval_timed_out")
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from agentq.core import triggers as t
 from agentq.core.errors import Invalid, Refused
-from agentq.core.limits import CHILDREN_MAX
+from agentq.core.limits import CHILDREN_MAX, SIGNALS_KEPT
 from agentq.core.signals import taken_signals
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, holder_only, waits
-from agentq.core.task import Task
+from agentq.core.task import Task, TaskDetails
 from agentq.core.values import replace
 
 #: For what an attempt that yields may wait.
@@ -28,31 +28,41 @@ def children_submitted(task: Task, trigger: t.ChildrenSubmitted, now: int) -> St
     new = tuple(each for each in trigger.children if each not in held)
     if not new:
         return Step(task.state, "")
-    if len(held) + len(new) > CHILDREN_MAX:
-        raise Refused(
-            f"{task.id} has {len(held)} open children and may have {CHILDREN_MAX};"
-            f" {len(new)} more were to come. Nothing was submitted.",
-            "Wait until some of them are over, or let them submit the rest.",
-            code="too_many_children",
-        )
+    check_number(task.id, len(held), len(new))
     ended = tuple(each for each in task.details.ended_children if each[0] not in new)
     details = replace(task.details, children=(*held, *new), ended_children=ended)
     return Step(task.state, "children_submitted", (), details, keeps_custody=True)
 
 
+def check_number(parent: str, held: int, new: int) -> None:
+    """Raise `Refused` for more children than a task may have open."""
+    if held + new > CHILDREN_MAX:
+        raise Refused(
+            f"{parent} has {held} open children and may have {CHILDREN_MAX}; {new} more were to"
+            " come. Nothing was submitted.",
+            "Wait until some of them are over, or let them submit the rest.",
+            code="too_many_children",
+        )
+
+
 def child_ended(task: Task, trigger: t.DependencyEnded, now: int) -> Step:
     """Note how a child ended; a task that has waited for it goes on."""
-    child = trigger.dependency
-    left = tuple(each for each in task.details.children if each != child)
-    ended = (*task.details.ended_children, (child, trigger.outcome))[-CHILDREN_MAX:]
-    details = replace(task.details, children=left, ended_children=ended)
-    waited = task.details.yielded
-    if not waited or (waited == WAIT_FOR_ALL and left):
-        return Step(task.state, "child_ended", (), details, keeps_custody=True)
-    details = replace(details, yielded="")
-    if task.state is not State.PENDING:
+    details = without_child(task.details, trigger)
+    if task.state is not State.PENDING or details.yielded == task.details.yielded:
         return Step(task.state, "child_ended", (), details, keeps_custody=True)
     return waits(task.spec, details, now, "child_ended")
+
+
+def without_child(details: TaskDetails, trigger: t.DependencyEnded) -> TaskDetails:
+    """The details after a child has ended, whom a task that has yielded may have waited for."""
+    child = trigger.dependency
+    left = tuple(each for each in details.children if each != child)
+    ended = (*details.ended_children, (child, trigger.outcome))[-CHILDREN_MAX:]
+    waits_on = details.yielded == WAIT_FOR_ALL and bool(left)
+    return replace(
+        details, children=left, ended_children=ended, ended_since=details.ended_since + 1,
+        yielded=details.yielded if waits_on else "",
+    )  # fmt: skip
 
 
 def yield_(task: Task, trigger: t.Yield, now: int) -> Step:
@@ -61,7 +71,8 @@ def yield_(task: Task, trigger: t.Yield, now: int) -> Step:
     if trigger.wait not in (WAIT_FOR_ALL, WAIT_FOR_ANY):
         raise Invalid(
             f"An attempt waits for {WAIT_FOR_ALL} of its children or for {WAIT_FOR_ANY}; got"
-            f" {trigger.wait!r}."
+            f" {trigger.wait!r}.",
+            "Leave it out to wait for all of them.",
         )
     if task.spec.irreversible:
         raise Refused(
@@ -70,18 +81,26 @@ def yield_(task: Task, trigger: t.Yield, now: int) -> Step:
             "Let another task come after its children, or report what was done.",
             code="irreversible",
         )
+    if len(trigger.signals) > SIGNALS_KEPT:
+        raise Invalid(
+            f"An attempt waits for at most {SIGNALS_KEPT} signals, got {len(trigger.signals)}.",
+            "Wait for the first of them; the next attempt waits for the others.",
+        )
     details = task.details
-    if not (details.children or details.ended_children or trigger.signals):
+    if not (details.children or details.ended_since or trigger.signals):
+        # Without this an agent that yields and yields would be started for ever.
         raise Refused(
-            f"{task.id} has no children and waits for no signal, so there is nothing to yield for."
-            " The attempt goes on.",
+            f"{task.id} has no open children, none has ended while this attempt ran, and it waits"
+            " for no signal: there is nothing to yield for. The attempt goes on.",
             "Submit children first (`agentq submit`), or name a signal with --signal.",
             code="nothing_to_wait_for",
         )
+    # One that ended while the attempt ran may be unknown to it: it must not wait for another.
+    is_over = not details.children or (trigger.wait == WAIT_FOR_ANY and details.ended_since)
     details = taken_signals(details, now, trigger.signals)
     details = annotated(
         details, now, task.holder, "yield", trigger.note,
-        yielded=trigger.wait if details.children else "", progress_percent=-1, progress_note="",
+        yielded="" if is_over else trigger.wait, progress_percent=-1, progress_note="",
         # Whoever gets as far as this is no poison: what vanished before counts no longer.
         crashes=0,
     )  # fmt: skip

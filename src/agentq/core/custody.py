@@ -49,7 +49,7 @@ def claim(task: Task, trigger: t.ClaimTask, now: int) -> Step:
         details = replace(
             given_messages(details, task.epoch + 1),
             progress_percent=-1, progress_note="", reason="", reason_kind="", gated=trigger.gated,
-            role_gates=trigger.gates,
+            role_gates=trigger.gates, ended_since=0,
         )  # fmt: skip
     elif trigger.gated or trigger.gates is not NO_GATES:
         details = TaskDetails(gated=trigger.gated, role_gates=trigger.gates)

@@ -101,6 +101,10 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def text_digest(text: str) -> str:
+    return _sha256(text.encode())
+
+
 def spec_digest(spec: Spec) -> str:
     """What an approval binds to: everything that was asked for, the context's content included."""
     return _sha256(canonical_json(spec_to_dict(spec)))

@@ -6,6 +6,7 @@ from agentq.core import triggers as t
 from agentq.core.effects import CancelTasks, StopHolder
 from agentq.core.errors import Refused
 from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
+from agentq.core.signals import signals_to_come, taken_signals
 from agentq.core.spec_types import check_usage
 from agentq.core.states import State
 from agentq.core.steps import Step, again, annotated, completed, fenced_out, over
@@ -70,8 +71,9 @@ def requeue(task: Task, trigger: t.Requeue, now: int) -> Step:
         task.details, now, trigger.by, "requeue", text,
         failures=0, crashes=0, rounds=0, reason="", reason_kind="", report=None,
         waiting_on=trigger.waiting_on, reopened_at=now, asked_at=0,
-        review_task="", accepted_epoch=0, children=trigger.children,
+        review_task="", accepted_epoch=0, children=trigger.children, escalations=0, asked_of="",
     )  # fmt: skip
+    details = taken_signals(details, now, signals_to_come(task))
     if trigger.asks_again:
         # An approval lets a task start once; whoever opens it again asks anew.
         details = replace(details, approved_by="", approved_digest="")

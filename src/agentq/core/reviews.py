@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from agentq.core import triggers as t
 from agentq.core.choices import Ruling
+from agentq.core.digests import text_digest
 from agentq.core.effects import CancelTasks, Effect, Notify, RequestReview
 from agentq.core.errors import Refused
 from agentq.core.limits import NOTE_CHARS_MAX, ROUNDS_MAX, shorten
@@ -19,6 +20,8 @@ from agentq.core.steps import Step, again, annotated, completed, over
 from agentq.core.task import NO_GATES, NO_POLICY, Gates, Task, TaskDetails
 from agentq.core.values import replace
 
+#: How much of a task's id the id of its review has.
+_ID_CHARS = 110
 #: What a reviewer hands in, as an example for prompts and refusals.
 REVIEW_EXAMPLE = '{"verdict": "accept", "score": 90, "notes": "what is good, what is missing"}'
 
@@ -38,6 +41,9 @@ def gates_of(task: Task) -> Gates:
     Where both say something, the task's reviewer and check count, and the stricter numbers.
     """
     own, role = task.spec.gates, task.details.role_gates
+    if task.spec.reviews and role.reviewer:
+        # A review is not reviewed: two roles that review each other would never end.
+        role = replace(role, reviewer="", min_score=0, max_rounds=0)
     person = own.person or role.person or task.spec.review
     if role is NO_GATES or role == NO_GATES:
         return own if own.person == person else replace(own, person=person)
@@ -57,12 +63,12 @@ def parse_review(data: str) -> ReviewResult:
 
     try:
         plain = json.loads(data) if data else None
-    except ValueError:
+    except (ValueError, RecursionError):
         plain = None
     if not isinstance(plain, dict):
         raise _not_a_review(f"it is {shorten(data, 100)!r}" if data else "there is none")
     word = plain.get("verdict", plain.get("ruling"))
-    if word not in set(Ruling):
+    if not isinstance(word, str) or word not in set(Ruling):
         raise _not_a_review(f"its verdict is {str(word)[:60]!r}")
     score = plain.get("score", -1)
     if isinstance(score, float) and score.is_integer():
@@ -104,7 +110,10 @@ def asked_for_review(task: Task, details: TaskDetails, now: int, summary: str) -
 
 def review_id(task: Task) -> str:
     """The id of the task that reviews what this attempt reports."""
-    return f"{task.id[:110]}.review-{task.epoch}"
+    name = task.id
+    if len(name) > _ID_CHARS:
+        name = f"{name[: _ID_CHARS - 9]}-{text_digest(name)[:8]}"
+    return f"{name}.review-{task.epoch}"
 
 
 def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
@@ -120,6 +129,7 @@ def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
         raise Refused(
             f"The review {trigger.review} judged attempt {trigger.reviewed} of {task.id}, and the"
             f" report that waits is of attempt {report.epoch}. Nothing was changed.",
+            "Judge what waits now: `agentq approve` or `agentq reject`.",
             code="other_report",
         )
     gates, ruling, feedback = gates_of(task), trigger.ruling, trigger.feedback
@@ -129,7 +139,7 @@ def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
         score = "no score" if trigger.score < 0 else f"a score of {trigger.score}"
         feedback = f"{score}, and {gates.min_score} is needed. {feedback}".strip()
     details = annotated(
-        task.details, now, trigger.by, "review", feedback, remind_at=0,
+        task.details, now, trigger.by, "review", feedback, remind_at=0, reason="", reason_kind="",
         score=trigger.score if trigger.review else task.details.score,
     )  # fmt: skip
     step = _ruled(task, trigger, ruling, details, gates, now)
@@ -149,11 +159,11 @@ def _ruled(
                 task, replace(details, accepted_epoch=details.report.epoch), now, "reviewed",
                 f"{trigger.by} has accepted it", "",
             )  # fmt: skip
-        return completed(task, _not_asked(task, details), "completed")
+        return completed(task, not_asked(task, details), "completed")
     if ruling is Ruling.REJECT:
         reason = f"rejected by {trigger.by}"
         reason += f": {trigger.feedback}" if trigger.feedback else ""
-        details = replace(_not_asked(task, details), reason=reason, reason_kind="rejected")
+        details = replace(not_asked(task, details), reason=reason, reason_kind="rejected")
         return over(task.spec, State.FAILED, "rejected", details, reason)
     rounds = details.rounds + 1
     details = replace(details, rounds=rounds)
@@ -161,7 +171,7 @@ def _ruled(
     if trigger.review and rounds > most:
         why = f"{trigger.by} has asked for changes {rounds} times, and {most} rounds are allowed"
         return _person_wanted(task, details, now, "escalated", why, "rounds")
-    return again(task, replace(_not_asked(task, details), report=None), now, "changes_requested")
+    return again(task, replace(not_asked(task, details), report=None), now, "changes_requested")
 
 
 def _asked(task: Task, details: TaskDetails, now: int) -> TaskDetails:
@@ -171,7 +181,7 @@ def _asked(task: Task, details: TaskDetails, now: int) -> TaskDetails:
     return replace(details, asked_at=now, escalations=0, asked_of="")
 
 
-def _not_asked(task: Task, details: TaskDetails) -> TaskDetails:
+def not_asked(task: Task, details: TaskDetails) -> TaskDetails:
     """Nobody is asked about this report any more."""
     details = replace(details, review_task="") if details.review_task else details
     if task.spec.approval == NO_POLICY:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from agentq.core import triggers as t
 from agentq.core.errors import Refused
-from agentq.core.limits import SIGNALS_KEPT
+from agentq.core.limits import NOTE_CHARS_MAX, SIGNALS_KEPT, shorten
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, waits
 from agentq.core.task import ReceivedSignal, Task, TaskDetails
@@ -17,19 +17,20 @@ from agentq.core.values import replace
 
 def signal(task: Task, trigger: t.Signal, now: int) -> Step:
     """Keep a signal, and let the task go on if it has waited for it."""
-    details, kept = task.details, task.details.signals
-    if len(kept) >= SIGNALS_KEPT:
+    received = ReceivedSignal(now, trigger.by, trigger.name, trigger.data)
+    details = replace(task.details, signals=(*task.details.signals, received))
+    details = taken_signals(details, now)
+    kept = details.signals
+    if len(kept) > SIGNALS_KEPT:
         taken = next((each for each in kept if each.is_taken), None)
         if taken is None:
             raise Refused(
-                f"{task.id} keeps {len(kept)} signals that nothing has waited for; no more are"
+                f"{task.id} keeps {SIGNALS_KEPT} signals that nothing has waited for; no more are"
                 " kept. Nothing was changed.",
                 "Look at what it waits for: `agentq explain`.",
                 code="too_many_signals",
             )
-        kept = tuple(each for each in kept if each is not taken)
-    received = ReceivedSignal(now, trigger.by, trigger.name, trigger.data)
-    details = taken_signals(replace(details, signals=(*kept, received)), now)
+        details = replace(details, signals=tuple(each for each in kept if each is not taken))
     if task.state is not State.PENDING or details.awaited_signals == task.details.awaited_signals:
         return Step(task.state, "signalled", (), details, keeps_custody=True)
     return waits(task.spec, details, now, "signalled")
@@ -53,5 +54,16 @@ def taken_signals(details: TaskDetails, now: int, awaited: tuple[str, ...] = ())
         came = kept[place]
         kept[place] = replace(came, is_taken=True)
         text = f"{name}: {came.data}" if came.data else name
-        details = annotated(details, came.at, came.by, "signal", text)
+        details = annotated(details, came.at, came.by, "signal", shorten(text, NOTE_CHARS_MAX))
     return replace(details, signals=tuple(kept), awaited_signals=tuple(left))
+
+
+def signals_to_come(task: Task) -> tuple[str, ...]:
+    """Those that must have come before the task starts and have not. Once it has, none is left."""
+    if task.epoch:
+        return ()
+    left = list(task.spec.wait_for)
+    for each in task.details.signals:
+        if each.is_taken and each.name in left:
+            left.remove(each.name)
+    return tuple(left)

@@ -300,6 +300,8 @@ class TaskDetails(msgspec.Struct, frozen=True):
     #: Its children that are not over, and how the others ended, the newest last.
     children: tuple[str, ...] = ()
     ended_children: tuple[tuple[str, State], ...] = ()
+    #: How many of them have ended since its newest attempt began, which may not know of these.
+    ended_since: int = 0
     #: While an attempt has yielded: whether it waits for `all` of its children or `any`.
     yielded: str = ""
     #: Signals that it waits for, and those that have come.

@@ -52,10 +52,11 @@ _LIMITS = {
     "review": NAME_CHARS_MAX,
     "wait": NAME_CHARS_MAX,
 }
+#: The same, of one kind of trigger.
+_LIMITS_OF = {("Yield", "note"): SUMMARY_CHARS_MAX}
 _CALLED = {
     "by": "the name of who says it",
     "holder": "the holder's name",
-    "note": "the progress note",
     "commit": "the commit",
     "name": "the artifact's name",
 }
@@ -91,7 +92,12 @@ class _Shape:
         self.kinds = tuple(_KINDS.get(str(each.type), tuple) for each in fields_of(kind))
         places = list(enumerate(zip(self.names, self.kinds, strict=True)))
         self.texts = tuple(
-            (place, name, _LIMITS.get(name, NOTE_CHARS_MAX), name in _REQUIRED)
+            (
+                place,
+                name,
+                _LIMITS_OF.get((kind.__name__, name), _LIMITS.get(name, NOTE_CHARS_MAX)),
+                name in _REQUIRED,
+            )
             for place, (name, held) in places
             if held is str
         )

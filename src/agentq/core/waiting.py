@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentq.core import triggers as t
 from agentq.core.approvals import asking_tick
-from agentq.core.children import child_ended
+from agentq.core.children import check_number, child_ended, without_child
 from agentq.core.custody import lease_ended
 from agentq.core.digests import spec_digest
 from agentq.core.effects import Notify
@@ -32,6 +32,7 @@ def submit(trigger: t.Submit, now: int) -> Step:
             awaited_signals=spec.wait_for,
         )  # fmt: skip
     if trigger.children:
+        check_number(spec.id, 0, len(trigger.children))
         details = replace(details, children=trigger.children)
     for dependency, outcome in trigger.ended:
         verdict = _dependency_verdict(spec, details, dependency, outcome)
@@ -55,9 +56,12 @@ def _dependency_verdict(
 
 def dependency_ended(task: Task, trigger: t.DependencyEnded, now: int) -> Step:
     details = task.details
+    is_waited_for = trigger.dependency in details.waiting_on and task.state in _WAITING
     if trigger.dependency in details.children:
-        return child_ended(task, trigger, now)
-    if trigger.dependency not in details.waiting_on or task.state not in _WAITING:
+        if not is_waited_for:
+            return child_ended(task, trigger, now)
+        details = without_child(details, trigger)
+    if not is_waited_for:
         return Step(task.state, "")
     verdict = _dependency_verdict(task.spec, details, trigger.dependency, trigger.outcome)
     if verdict:

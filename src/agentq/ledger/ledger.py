@@ -304,16 +304,16 @@ class Ledger:
             edges = work.tx.edges_of([key])
             others = work.tx.tasks([parent for parent, child in edges if child == key])
             under_way = [
-                self._specs.put(row.spec)[0].id
+                self._specs.put(row.spec)[0]
                 for row in others
                 if STATES[row.hot.state] not in TERMINAL
             ]
-            after = set(work.task(key).spec.after)
-            waiting_on = tuple(each for each in under_way if each in after)
-            children = tuple(each for each in under_way if each not in after)
+            spec = work.task(key).spec
+            waiting_on = tuple(each.id for each in under_way if each.id in spec.after)
+            children = tuple(each.id for each in under_way if each.parent == spec.id)
             requeue = t.Requeue(by, reason, waiting_on, how, children, asks_again=True)
             task = work.apply(key, requeue)
-            note_reopened(work, task)
+            note_reopened(work, key, task)
             work.note_decision(audit)
             return task
 

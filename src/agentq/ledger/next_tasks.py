@@ -42,7 +42,7 @@ def next_tasks(parent: Task, artifacts: Sequence[str]) -> list[NextTask]:
         if template.each:
             fanned[template.id] = tuple(spec.id for spec in specs)
         made += [NextTask(spec) for spec in specs]
-    return [each._replace(spec=_after_all(each.spec, fanned)) for each in made]
+    return [_fanned_in(each, fanned) for each in made]
 
 
 def values_of(task: Task, artifacts: Sequence[str]) -> dict[str, Any]:
@@ -75,11 +75,28 @@ def _made(template: Spec, values: dict[str, Any]) -> list[Spec]:
         )
     return [
         filled_in(
-            replace(template, id=f"{template.id}-{index}", each="", idempotency_key=""),
-            {**values, "item": item, "index": index},
+            replace(_numbered(template, index), each=""), {**values, "item": item, "index": index}
         )
         for index, item in enumerate(items, 1)
     ]
+
+
+def _numbered(template: Spec, index: int) -> Spec:
+    """One of many alike: it has names of its own, and so has what comes next of it."""
+    below = {child.id for child in template.next}
+
+    def name(each: str) -> str:
+        return f"{each}-{index}" if each in below else each
+
+    following = tuple(
+        replace(
+            _numbered(child, index),
+            after=tuple(map(name, child.after)),
+            base=tuple(map(name, child.base)),
+        )
+        for child in template.next
+    )
+    return replace(template, id=f"{template.id}-{index}", idempotency_key="", next=following)
 
 
 def filled_in(template: Spec, values: dict[str, Any]) -> Spec:
@@ -129,6 +146,18 @@ def _value(text: str, values: dict[str, Any], where: str) -> Any:
     if bare.startswith("{{") and bare.endswith("}}") and "{{" not in inner and "{%" not in inner:
         return evaluate(inner.strip(), values, where)
     return _text(text, values, where)
+
+
+def _fanned_in(made: NextTask, fanned: dict[str, tuple[str, ...]]) -> NextTask:
+    """The same, after all that lists were made of; refused if that is too much for one task."""
+    spec = _after_all(made.spec, fanned)
+    if spec is made.spec:
+        return made
+    try:
+        check_spec(spec)
+    except AgentqError as error:
+        return NextTask(_bare(made.spec), refusal_of(error))
+    return made._replace(spec=spec)
 
 
 def _after_all(spec: Spec, fanned: dict[str, tuple[str, ...]]) -> Spec:

@@ -176,8 +176,19 @@ class EmbeddedService(EditService):
         self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0, tree: bool = False
     ) -> Task:
         key, task = self._find(who, Action.CANCEL, ref)
+        if tree and who.roles:
+            self._check_below(who, task)
         trigger = t.Cancel(who.name, reason, who.how, tree)
         return self._decide(who, Action.CANCEL, key, task, trigger, reason, if_version=if_version)
+
+    def _check_below(self, who: Principal, task: Task) -> None:
+        """Refuse whoever may decide about some roles only, if an open task below is of another."""
+        level = task.details.children
+        while level:
+            found = self._queries.by_id(list(level)).values()
+            for each in found:
+                self._check_task(who, Action.CANCEL, each)
+            level = tuple(name for each in found for name in each.details.children)
 
     @repeatable(the_task)
     def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:

@@ -112,6 +112,8 @@ class CustodyService(ResultService):
         for spec in specs:
             for each in (spec, *all_next(spec)):
                 self._check(who, Action.SUBMIT, role=each.to)
+                if each.gates.reviewer:
+                    self._check(who, Action.SUBMIT, role=each.gates.reviewer)
 
     def _check_inputs(self, who: Principal, specs: Sequence[Spec]) -> None:
         """Check what new tasks come after: whoever works on them may read it, and then so may

@@ -33,6 +33,7 @@ class GraphService(CircuitService):
     ) -> Task:
         self._check_attempt(who, Action.YIELD, task_id, epoch)
         names = tuple(check_signal_name(each) for each in signals)
+        self._decide_deferred()  # what it has submitted in a transaction is among its children
         return self._apply(who, task_id, t.Yield(epoch, wait, brief(note), names))
 
     @repeatable(the_task)

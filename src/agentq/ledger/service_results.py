@@ -52,6 +52,10 @@ class ResultService(StatisticsService):
         happens here: what is not published now waits in the outbox."""
         if task.state is not State.COMPLETE:
             return
+        if task.spec.reviews:
+            # What it has accepted is complete by the same transaction.
+            for reviewed in self._queries.by_id([task.spec.reviews]).values():
+                self._after_completion(reviewed)
         for child in task.spec.next:
             if child.context_sha256:
                 self._publish_context(child.id, child.context_sha256)

@@ -31,7 +31,7 @@ from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
-from agentq.core.triggers import Comment, Submit
+from agentq.core.triggers import Comment, ReviewFailed, Submit
 from agentq.core.values import replace
 from agentq.ledger import task_effects
 from agentq.ledger.codec import CODES, STATES, SpecCache, encode_details, encode_spec, to_task
@@ -245,13 +245,15 @@ class Submitter:
         children = children_of_new(specs, born)
         told = note_children(work, {p: c for p, c in children.items() if p not in born})
         for parent, names in children.items():
-            if parent in born and not born[parent].is_terminal:
+            if parent in born and born[parent].state is not State.CANCELLED:
+                told.add(parent)
+                open_ones = tuple(each.id for each in names if not each.is_terminal)
                 trigger = decisions[parent].events[0].trigger
                 assert isinstance(trigger, Submit)
-                trigger = replace(trigger, children=tuple(names))
-                decisions[parent] = transition(None, trigger, work.now)
-                told.add(parent)
-        return {name: parent for parent in told for name in children[parent]}
+                if open_ones and not born[parent].is_terminal:
+                    trigger = replace(trigger, children=open_ones)
+                    decisions[parent] = transition(None, trigger, work.now)
+        return {child.id: parent for parent in told for child in children[parent]}
 
     @staticmethod
     def _dependency_keys(
@@ -270,7 +272,12 @@ class Submitter:
         return keys
 
     def spawn_review(self, work: UnitOfWork, spec: Spec) -> None:
-        """Submit the task that judges a report."""
+        """Submit the task that judges a report; a person must, if its id is another's."""
+        if spec.id in taken_ids(work.tx, [spec.id]) | {row.id for row in work.new}:
+            key = work.tx.keys([spec.reviews])[spec.reviews]
+            why = f"the id {spec.id} is taken"
+            work.apply(key, ReviewFailed(spec.id, State.FAILED, why))
+            return
         self._give_birth(work, [spec], self._store.role_ids({spec.to}))
 
     def spawn(self, work: UnitOfWork, key: int) -> None:
@@ -319,10 +326,17 @@ class Submitter:
         names = [row.name for row in work.artifacts_of(key) if row.epoch == report.epoch]
         from agentq.ledger.next_tasks import next_tasks  # not at the top: it brings Jinja
 
-        made = next_tasks(parent, names)
-        return {each.spec.id: each.spec for each in made}, {
-            each.spec.id: each.refused for each in made if each.refused
-        }
+        family: dict[str, Spec] = {}
+        refused: dict[str, str] = {}
+        for spec, why in next_tasks(parent, names):
+            if spec.id in family:
+                text = f"the next task {spec.id} was not submitted: another one has that id"
+                work.apply(key, Comment("agentq", text))
+                continue
+            family[spec.id] = spec
+            if why:
+                refused[spec.id] = why
+        return family, refused
 
     def _bear_dead_letter(self, work: UnitOfWork, spec: Spec, refused: str) -> None:
         decision = transition(None, Submit(spec, refused=refused), work.now)

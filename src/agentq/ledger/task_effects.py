@@ -87,6 +87,7 @@ def _deliver(work: UnitOfWork, review: Task) -> None:
             continue
         report = review.details.report
         assert report is not None
+        why = "it has no structured result"
         try:
             said = parse_review(report.data)
             verdict = Verdict(
@@ -95,8 +96,10 @@ def _deliver(work: UnitOfWork, review: Task) -> None:
             )  # fmt: skip
             work.apply(key, verdict)
         except AgentqError as error:
-            # A person has said that it is done, or the report is another one by now.
-            work.apply(key, ReviewFailed(review.id, review.state, error.cause[:SUMMARY_CHARS_MAX]))
+            # A person has said that it is done, or the reviewer has the name of who did the work.
+            if error.code != "bad_review":
+                why = shorten(error.cause, SUMMARY_CHARS_MAX)
+            work.apply(key, ReviewFailed(review.id, review.state, why))
 
 
 def _cancel(work: UnitOfWork, effect: CancelTasks) -> None:

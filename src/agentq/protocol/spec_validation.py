@@ -10,7 +10,7 @@ from typing import Any
 from agentq.core.digests import canonical_json, spec_to_dict
 from agentq.core.errors import Invalid
 from agentq.core.graph import is_made_of_templates
-from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
+from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX, SIGNALS_KEPT
 from agentq.core.spec_types import check_family, check_kinds, is_readable
 from agentq.core.task import NO_GATES, NO_OUTPUT_EXPECTED, NO_POLICY, OnTimeout, Spec
 from agentq.protocol.secret_detection import find_secret, may_hold_secret
@@ -60,7 +60,7 @@ def check_spec(spec: Spec) -> None:
             if is_made_of_templates(child):
                 _check_templates(child)
             family += child.next
-    elif spec.each:
+    if spec.each:
         raise Invalid(
             f"each of {spec.id} makes tasks of a list that the task before it gives, and it is"
             " nobody's next task. Nothing was submitted.",
@@ -163,6 +163,10 @@ def _check_gates(spec: Spec) -> None:
     late = [step for step in policy.escalate if step.after_seconds > _YEARS_10]
     if late or policy.remind_seconds > _YEARS_10:
         raise Invalid("The steps of an approval policy come within 10 years.")
+    if len(spec.wait_for) > SIGNALS_KEPT:
+        raise Invalid(
+            f"A task waits for at most {SIGNALS_KEPT} signals, {spec.id} for {len(spec.wait_for)}."
+        )
     for name in spec.wait_for:
         check_signal_name(name)
 
