@@ -223,7 +223,7 @@ class QueryService(AuditedService):
         above_own, complete_own = self._ancestors(own)
         if {task.id, *above} & {own.id, *above_own}:
             return Relation.TREE
-        if task.id in own.spec.after:
+        if task.id in own.spec.after or task.id == own.spec.reviews:
             return Relation.INPUT
         return None if complete and complete_own else Relation.UNKNOWN
 
