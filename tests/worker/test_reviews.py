@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from agentq.contracts.agent import AttemptOutcome
+from agentq.core.errors import Refused
+from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Task
 from tests.worker.fleet import ROLE, Fleet, script
@@ -124,3 +126,64 @@ def test_a_reviewer_with_a_repository_has_the_tree_and_the_patch(
     ).reason
     said = fleet.queue.result(f"{task.id}.review-1").text()
     assert said.startswith("fresh") and "+fresh" in said and "1 file changed" in said
+
+
+# -- gates of a role and of a task -----------------------------------------------------------------
+
+
+def test_the_settings_of_a_role_may_ask_for_a_reviewer_and_a_person(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="write")
+    gates: Any = {"reviewer": CRITIC, "min_score": 70, "review": True}
+    fleet.work(command=script("print('done')"), **gates)
+    waiting = fleet.queue.task(task.id)
+    assert waiting.state is State.REVIEW and waiting.details.review_task
+    fleet.work(role=CRITIC, command=script(verdict("accept", 71), "print('fine')"))
+    waiting = fleet.queue.task(task.id)
+    assert waiting.state is State.REVIEW and waiting.details.score == 71
+    assert "a reviewer has accepted it" in str(fleet.queue.explain(task.id).causes)
+    assert fleet.queue.approve(task, "kim").state is State.COMPLETE
+
+
+def test_the_command_of_a_task_must_succeed_after_that_of_its_role(fleet: Fleet) -> None:
+    task = fleet.queue.submit(
+        to=ROLE, instructions="write", verify="echo of the task; test -s out.txt"
+    )
+    work = script("if os.environ['AGENTQ_EPOCH'] == '2': open('out.txt', 'w').write('x')")
+    assert fleet.work(command=work, verify="echo of the role").outcome is AttemptOutcome.BAD_OUTPUT
+    failed = fleet.queue.task(task.id)
+    assert "test -s out.txt` ended with exit code 1" in failed.reason
+    fleet.queue._client.tick()
+    with fleet.worker(fleet.settings(command=work, verify="echo of the role"), tasks=1):
+        pass
+    done = fleet.queue.task(task.id)
+    assert done.state is State.COMPLETE, done.reason
+    logs = {each.name: each.epoch for each in fleet.queue.artifacts(task.id)}
+    assert {"verify.log", "verify-2.log"} <= set(logs)
+
+
+def test_nobody_but_its_worker_says_that_a_task_was_verified(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="write", verify="false", max_attempts=1)
+    complete = "told = subprocess.run(['.agentq-task/agentq', 'complete'], capture_output=True)"
+    lines = ("import subprocess", complete, "print(told.returncode, told.stderr.decode())")
+    assert fleet.work(command=script(*lines)).outcome is AttemptOutcome.BAD_OUTPUT
+    ended = fleet.queue.task(task.id)
+    assert ended.state is State.FAILED and "`false` ended with exit code 1" in ended.reason
+    other = fleet.queue.submit(to="program", instructions="write", verify="make test")
+    claim = fleet.queue.claim("program")
+    assert claim is not None
+    with pytest.raises(Refused, match="`make test` has succeeded") as refused:
+        claim.complete("done")
+    assert refused.value.code == "gated" and "agentq worker program" in refused.value.remedy
+    assert fleet.queue.task(other.id).state is State.IN_PROGRESS
+
+
+def test_reports_that_wait_for_a_reviewer_count_as_in_review(fleet: Fleet) -> None:
+    fleet.queue.admin.set_limits("author", RoleLimits(max_review=1))
+    first = reported(fleet)
+    second = fleet.queue.submit(to="author", instructions="Another.")
+    assert fleet.queue.claim("author") is None
+    (cause, remedy), *_ = fleet.queue.explain(second.id).causes
+    assert "limit of role author" in cause and "agentq limits author" in remedy
+    fleet.work(command=script(verdict("accept", 90), "print('fine')"))
+    assert fleet.queue.task(first.id).state is State.COMPLETE
+    assert fleet.queue.claim("author") is not None
