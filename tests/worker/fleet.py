@@ -69,6 +69,7 @@ class Fleet:
         tasks: int = 0,
         grace: float = 5,
         file: RoleSettingsFile | None = None,
+        role: str = ROLE,
     ) -> Iterator[Worker]:
         """A worker in a thread of its own; ended on the way out."""
         lines = Lines(self.output, steps=True)
@@ -77,12 +78,12 @@ class Fleet:
             self.verdicts.append(verdict)
             lines.ended(attempt, verdict)
 
-        who = access.worker(self.queue._client.holder, ROLE)
+        who = access.worker(self.queue._client.holder, role)
         client = Client(self.installation, who)
         mark = mark_of(self.installation.settings, client.queries.ledger_id(who))
         with Supervisor(mark) as supervisor:
             shared = WorkerContext(
-                client, supervisor, Workspaces(self.folder / "workspaces"), ROLE, settings,
+                client, supervisor, Workspaces(self.folder / "workspaces"), role, settings,
                 client.installation.agent(settings.agent_name), self.environment, lines.show_step,
                 secrets_in(self.environment),
             )  # fmt: skip
@@ -102,9 +103,9 @@ class Fleet:
                 thread.join(30)
                 client.heartbeats.close()
 
-    def work(self, tasks: int = 1, **fields: Any) -> AttemptResult:
+    def work(self, tasks: int = 1, role: str = ROLE, **fields: Any) -> AttemptResult:
         """Let a worker do so many tasks; the last verdict."""
-        with self.worker(self.settings(**fields), tasks=tasks):
+        with self.worker(self.settings(**fields), tasks=tasks, role=role):
             pass
         return self.verdicts[-1]
 

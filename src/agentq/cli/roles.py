@@ -97,6 +97,7 @@ def _shown(found: RoleExplanation) -> list[tuple[str, tuple[str, ...]]]:
         ("held by", (f"{found.enforced_by}{checked}",) if found.enforced_by else ()),
         ("checked", (mode,) if found.reported_mode else ()),
         ("sandbox", found.sandbox),
+        ("a report", found.gates),
         ("cannot start", (found.problem,) if found.problem else ()),
         ("command", (shlex.join(found.argv),) if found.argv else ()),
         ("variables", tuple(f"{name}={value}" for name, value in found.environment.items())),

@@ -114,7 +114,7 @@ def _checks_of(
     agent = WiredInstallation.agent(chosen.agent_name)
     root = Path(settings.workspaces_root)
     where = with_release(Surroundings(role, chosen, agent, environment(), root))
-    checks = local_checks(where)
+    checks = [*local_checks(where), *_reviewer_check(settings, chosen)]
     if not live or failures(checks):
         return checks
     if not has_live_check(agent):
@@ -122,6 +122,23 @@ def _checks_of(
     with ExitStack() as stack:
         supervisor = stack.enter_context(Supervisor())
         return [*checks, shown_live(live_check(where, supervisor))]
+
+
+def _reviewer_check(settings: Settings, chosen: RoleSettings) -> list[RoleCheck]:
+    """Whether somebody here does what the role asks of its reviewer."""
+    from agentq.worker.preflight import RoleCheck
+
+    reviewer = chosen.reviewer
+    if not reviewer:
+        return []
+    if reviewer in working_roles(settings):
+        return [RoleCheck("reviewer", "ok", f"{reviewer} judges its reports")]
+    return [
+        RoleCheck(
+            "reviewer", "unknown", f"no agents of {reviewer} are configured here",
+            f"[roles.{reviewer}] says how its agents run, unless its workers are elsewhere.",
+        )
+    ]  # fmt: skip
 
 
 def any_failed(checks: list[RoleCheck]) -> bool:

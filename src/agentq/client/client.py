@@ -26,7 +26,7 @@ from agentq.contracts.service_values import Completion
 from agentq.core.access import Action
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.limits import KeyLimits, RoleLimits
-from agentq.core.task import Spec, Task
+from agentq.core.task import NO_GATES, Gates, Spec, Task
 from agentq.protocol.spec_validation import check_resource, check_role
 from agentq.settings import default_holder
 from agentq.wiring import WiredInstallation
@@ -127,16 +127,19 @@ class Client(QueueWriter):
         *,
         wait: Duration = 0,
         gated: bool = False,
+        gates: Gates = NO_GATES,
         **options: Unpack[ClaimOptions],
     ) -> list[Claim]:
-        """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
+        """Claim up to `n` ready tasks in one transaction; waits for the first of them. `gates` are
+        what the settings of the role ask for beside the tasks' own."""
         check_role(role)
         holder, lease_ms, provider = self._options(**options)
         self.tick_now_and_then()
 
         attempt = partial(
-            self.service.claim, self.who, role, n, holder, lease_ms, provider, gated=gated
-        )
+            self.service.claim, self.who, role, n, holder, lease_ms, provider, gated=gated,
+            gates=gates,
+        )  # fmt: skip
         patience = seconds_of(wait, "wait")
         taken = attempt()
         if not taken and patience > 0:
@@ -176,14 +179,16 @@ class Client(QueueWriter):
         hints: Sequence[Hint],
         *,
         gated: bool = False,
+        gates: Gates = NO_GATES,
         **options: Unpack[ClaimOptions],
     ) -> list[Claim]:
         """Claim those of the named tasks that can be claimed now, in one transaction."""
         holder, lease_ms, provider = self._options(**options)
         ids = [hint.task_id for hint in hints]
         taken = self.service.claim(
-            self.who, role, len(ids), holder, lease_ms, provider, ids=ids, gated=gated
-        )
+            self.who, role, len(ids), holder, lease_ms, provider, ids=ids, gated=gated,
+            gates=gates,
+        )  # fmt: skip
         return [self._claim(task, lease_ms) for task in taken]
 
     def inbox(self, role: str) -> Inbox:

@@ -102,7 +102,7 @@ class Relation(StrEnum):
     DESCENDANT = "descendant"
     #: Another task of the tree that its task belongs to: an ancestor, a sibling.
     TREE = "tree"
-    #: A task that its own task comes after.
+    #: A task that its own task comes after, or whose report it reviews.
     INPUT = "input"
     #: Its ancestors are known no longer: it may be of the same tree.
     UNKNOWN = "unknown"

@@ -9,7 +9,7 @@ from agentq.core.digests import spec_digest
 from agentq.core.effects import Effect, Notify, StopHolder
 from agentq.core.errors import Refused
 from agentq.core.gates import missing_evidence
-from agentq.core.limits import CRASHES_MAX, WARN_SHARE, overspent
+from agentq.core.limits import CRASHES_MAX, WARN_SHARE, overspent, shorten
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.retry import backoff_ms
 from agentq.core.reviews import asked_for_review, gates_of, parse_review
@@ -116,14 +116,8 @@ def spend(task: Task, trigger: t.Spend, now: int) -> Step:
 
 def report(task: Task, trigger: t.Report, now: int) -> Step:
     holder_only(task, trigger.epoch)
-    if task.details.gated and not trigger.verified:
-        raise Refused(
-            f"{task.id} does not count as complete before the check of its role has passed. The"
-            " report was not accepted, the attempt goes on.",
-            f"Write the result to {TASK_FOLDER}/result.md and end your process: the worker checks"
-            " and reports.",
-            code="gated",
-        )
+    if not trigger.verified and must_be_verified(task):
+        raise _unverified(task)
     missing = missing_evidence(task.spec, trigger)
     if missing:
         raise Refused(
@@ -156,6 +150,29 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
     step = completed(task, details, "completed")
     step.effects += effects
     return step
+
+
+def must_be_verified(task: Task) -> bool:
+    """Whether a report counts only if its worker says that a check has passed: whoever claimed the
+    task has promised one, or the task itself names a command."""
+    return task.details.gated or bool(task.spec.gates.verify)
+
+
+def _unverified(task: Task) -> Refused:
+    command = task.spec.gates.verify
+    what = f"`{shorten(command, 200)}` has succeeded in its workspace" if command else (
+        "the check of its role has passed"
+    )  # fmt: skip
+    otherwise = "" if task.details.gated else (
+        f" Without one, let `agentq worker {task.to}` do the task."
+    )  # fmt: skip
+    return Refused(
+        f"{task.id} does not count as complete before {what}, which its worker runs. The report was"
+        " not accepted, the attempt goes on.",
+        f"Write the result to {TASK_FOLDER}/result.md and end your process: the worker checks"
+        f" and reports.{otherwise}",
+        code="gated",
+    )
 
 
 def fail(task: Task, trigger: t.FailAttempt, now: int) -> Step:

@@ -18,17 +18,18 @@ TASK_FOLDER = ".agentq-task"
 WORKER_FOLDER = "agentq/"
 #: What the agent printed, and if it was started again `output-2.log` and so on.
 OUTPUT_LOG = "output.log"
-#: What the role's own check printed.
-VERIFY_LOG = "verify.log"
+#: What the role's own check printed, and that of the task.
+VERIFY_LOG, TASK_VERIFY_LOG = "verify.log", "verify-2.log"
 #: What changed in a git workspace.
 CHANGES_PATCH, COMMITS = "changes.patch", "commits.txt"
 
 #: How people are told which names these are.
 RESERVED_WORDS = (
-    f"{WORKER_FOLDER}…, {OUTPUT_LOG}, output-N.log, {VERIFY_LOG}, {CHANGES_PATCH} and {COMMITS}"
+    f"{WORKER_FOLDER}…, {OUTPUT_LOG}, output-N.log, {VERIFY_LOG}, verify-N.log, {CHANGES_PATCH} and"
+    f" {COMMITS}"
 )
 
-_OF_LOGS = re.compile(r"output-[0-9]+\.log")
+_OF_LOGS = re.compile(r"(output|verify)-[0-9]+\.log")
 _TAKEN = frozenset({WORKER_FOLDER.rstrip("/"), OUTPUT_LOG, VERIFY_LOG, CHANGES_PATCH, COMMITS})
 
 

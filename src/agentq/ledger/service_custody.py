@@ -14,6 +14,7 @@ from agentq.contracts.artifacts import LINK_SECONDS, Stored, Uploaded, UploadLin
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
 from agentq.core.access import ALL, Action, Principal, PrincipalKind, allowed
+from agentq.core.custody import must_be_verified
 from agentq.core.errors import (
     AgentqError,
     Conflict,
@@ -439,7 +440,7 @@ class CustodyService(ResultService):
         self, key: int, task_id: str, epoch: int, result: Source, *, verified: bool
     ) -> tuple[str, str]:
         task = self._queries.get(key)
-        if task is not None and task.details.gated and not verified:
+        if task is not None and not verified and must_be_verified(task):
             return "", ""  # the ledger refuses the report: nothing is kept of it
         try:
             stored = self._put(key, task, task_id, epoch, [(RESULT_NAME, result)])[0]

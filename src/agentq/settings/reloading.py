@@ -22,8 +22,9 @@ _DIGEST_CHARS = 16
 #: What decides whether work is accepted, and what agents may do and spend. A role whose agents run
 #: without a sandbox, as the worker's own user, keeps these until its worker is started again.
 HOLDS_AGENTS = (
-    "verify", "verify_timeout", "may", "permissions", "commands", "sandbox", "network", "writable",
-    "environment", "workspace", "repo", "base", "budget", "disk_bytes", "disk_total_bytes",
+    "verify", "verify_timeout", "reviewer", "min_score", "max_rounds", "review", "may",
+    "permissions", "commands", "sandbox", "network", "writable", "environment", "workspace", "repo",
+    "base", "budget", "disk_bytes", "disk_total_bytes",
 )  # fmt: skip
 
 

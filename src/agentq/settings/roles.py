@@ -14,7 +14,8 @@ from agentq.core.errors import Invalid
 from agentq.core.limits import SNAPSHOT_BYTES, RoleLimits
 from agentq.core.prices import TokenPrice
 from agentq.core.reserved_names import TASK_FOLDER
-from agentq.core.task import NO_USAGE, Usage
+from agentq.core.spec_types import check_gates
+from agentq.core.task import NO_GATES, NO_USAGE, Gates, Usage
 from agentq.core.values import replace
 from agentq.settings import Settings, only_known
 from agentq.settings.addresses import is_server
@@ -75,6 +76,12 @@ class RoleSettings:
     push: str = ""
     verify: str = ""
     verify_timeout: int = 1800
+    #: What a report must pass after the check: a role that judges it, how good it must be, and how
+    #: often changes may be asked for; and a person.
+    reviewer: str = ""
+    min_score: int = 0
+    max_rounds: int = 0
+    review: bool = False
     #: Run in a fresh workspace before the agent; what it makes is kept by its lock files.
     setup: str = ""
     setup_timeout: int = 1800
@@ -113,6 +120,13 @@ class RoleSettings:
     def price(self) -> TokenPrice | None:
         """What tokens of this role's model cost, if the price list has it."""
         return price_of(self.prices, self.command, self.agent_name) if self.prices else None
+
+    @property
+    def gates(self) -> Gates:
+        """What its tasks are claimed with, beside the check that the worker runs itself."""
+        if not (self.reviewer or self.min_score or self.max_rounds or self.review):
+            return NO_GATES
+        return Gates("", self.reviewer, self.min_score, self.max_rounds, self.review)
 
     @property
     def agent_name(self) -> str:
@@ -172,9 +186,9 @@ def role_settings(settings: Settings, role: str) -> RoleSettings:
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout", "setup_timeout")
 _COUNTS = ("slots", "repeats", "output_bytes", "evidence_files", "evidence_bytes", "result_bytes",
            "snapshot_bytes", "disk_bytes", "disk_total_bytes", "rotate_tasks", "rotate_tokens",
-           "rotate_hours")  # fmt: skip
+           "rotate_hours", "min_score", "max_rounds")  # fmt: skip
 _TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "setup", "provider", "sandbox",
-          "permissions")  # fmt: skip
+          "permissions", "reviewer")  # fmt: skip
 _PATHS = ("setup_locks", "setup_cache", "copy", "link")
 _LISTS = ("environment", "writable", "commands", *_PATHS)
 _LIMITS = ("max_running", "max_review")
@@ -184,7 +198,7 @@ _DAILY = {"daily_usd": "usd", "daily_tokens": "tokens", "daily_turns": "turns",
           "daily_time": "seconds"}  # fmt: skip
 _RATE = ("rate", "burst")
 NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, *_RATE, "command",
-         "default", "may", "network", "options")  # fmt: skip
+         "default", "may", "network", "options", "review")  # fmt: skip
 
 
 def read_role(name: str, table: Any, file: Path) -> RoleSettings:
@@ -198,7 +212,7 @@ def read_role(name: str, table: Any, file: Path) -> RoleSettings:
     found |= {key: _listed(key, table[key], where) for key in _LISTS if key in table}
     if "may" in table:
         found["may"] = parse_grants(_listed("may", table["may"], where), where)
-    for key, kind in (("default", bool), ("network", bool), ("options", dict)):
+    for key, kind in (("default", bool), ("network", bool), ("review", bool), ("options", dict)):
         if key in table:
             if not isinstance(table[key], kind):
                 raise _wrong(key, f"a {kind.__name__}", table[key], where)
@@ -207,6 +221,11 @@ def read_role(name: str, table: Any, file: Path) -> RoleSettings:
     found["limits"] = _role_limits(table, where)
     if "repo" in found:
         found["repo"] = str(file.parent / found["repo"])
+    if found.get("reviewer") == name:
+        raise Invalid(
+            f"{where} says that {name} judges its own work.",
+            "Name another role as reviewer; review = true asks a person.",
+        )
     found["files_from"] = found.get("repo") or str(file.parent)
     return checked(replace(RoleSettings(), **found), where)
 
@@ -218,6 +237,7 @@ def checked(role: RoleSettings, where: str) -> RoleSettings:
         if value not in choices:
             raise _wrong(key, " or ".join(choices), value, where)
     _check_permissions(role, where)
+    _check_gates(role, where)
     for key in _PATHS:
         _check_inside(key, getattr(role, key), where)
     if role.slots < 1 or role.slots > 1000:
@@ -258,6 +278,23 @@ def _check_permissions(role: RoleSettings, where: str) -> None:
             f'{where}: permissions = "full" takes codex out of its own sandbox, and the role has'
             " no other.",
             'Add sandbox = "bwrap", or say permissions = "run".',
+        )
+
+
+def _check_gates(role: RoleSettings, where: str) -> None:
+    try:
+        check_gates(role.gates)
+        if role.reviewer:
+            from agentq.protocol.spec_validation import check_role
+
+            check_role(role.reviewer, "reviewer")
+    except Invalid as error:
+        raise Invalid(f"{where}: {error.cause}", error.remedy) from error
+    if (role.min_score or role.max_rounds) and not role.reviewer:
+        word = "min_score" if role.min_score else "max_rounds"
+        raise Invalid(
+            f"{where} has {word}, and no reviewer whose score or rounds that could be.",
+            'Add reviewer = "review-worker", or take the line out.',
         )
 
 

@@ -1,7 +1,8 @@
 """What a task starts from besides the base of its role: the work of the tasks that it names.
 
 `base` in a task names them. Without it, whoever may only read (`permissions = "read"`) and comes
-after one task that changed something gets that task's work to look at.
+after one task that changed something gets that task's work to look at, and a review the work that
+it judges.
 
 The ledger says which commit it is, by the record that a worker stored among the evidence of the
 accepted attempt, or this machine's record of the workspace, if that was here. The commit itself
@@ -26,6 +27,7 @@ from agentq.core.values import replace
 from agentq.repository.work_starts import CONFLICTS_NAMED_MAX, BaseTask, WorkStart
 from agentq.settings.roles import permissions_of
 from agentq.worker.earlier_work import EarlierWork, LeftWork, earlier_work, left_by
+from agentq.worker.inputs import reviewed_epoch
 from agentq.worker.merges import Merged, Side, merge
 from agentq.worker.workspace_records import attempt_name
 from agentq.worker.worktrees import shared_place
@@ -82,8 +84,12 @@ class _Sources:
     queue: Client
     workspaces: Workspaces
 
-    def left_by(self, task: Task) -> LeftWork | None:
-        """What was accepted of a task, or of one that did not complete the newest there is."""
+    def left_by(self, task: Task, epoch: int = 0) -> LeftWork | None:
+        """What this attempt left; else what was accepted of a task, or of one that did not complete
+        the newest there is."""
+        if epoch:
+            left = next(iter(left_by(self.queue, task.id, [epoch])), None)
+            return left or self._left_here(task, epoch)
         if task.state is not State.COMPLETE:
             return next(iter(left_by(self.queue, task.id)), None)
         report = task.details.report
@@ -109,6 +115,8 @@ class _Sources:
 def _bases(sources: _Sources, task: Task, role: RoleSettings) -> Sequence[BaseWork]:
     """The tasks to start from, in order."""
     queue = sources.queue
+    if task.spec.reviews:
+        return _reviewed(sources, task)
     reads = permissions_of(role, task.to, task.spec.type) is Permissions.READ
     names = task.spec.base or (_read_by(task) if reads else ())
     known = queue.service.tasks_by_id(queue.who, names) if names else {}
@@ -117,6 +125,16 @@ def _bases(sources: _Sources, task: Task, role: RoleSettings) -> Sequence[BaseWo
     found = [_left_of(sources, each) for each in known.values() if each.state is State.COMPLETE]
     changed = [each for each in found if each is not None and each.left.snapshot.ref]
     return [replace(changed[0], is_implied=True)] if len(changed) == 1 else ()
+
+
+def _reviewed(sources: _Sources, task: Task) -> Sequence[BaseWork]:
+    """The work that a review judges, as the attempt left it that has reported."""
+    name, epoch = task.spec.reviews, reviewed_epoch(task)
+    known = sources.queue.service.tasks_by_id(sources.queue.who, [name])
+    found = _left_of(sources, known[name], epoch) if name in known else None
+    if found is None or not found.left.snapshot.ref:
+        return ()
+    return [replace(found, is_implied=True)]
 
 
 def _read_by(task: Task) -> tuple[str, ...]:
@@ -146,9 +164,10 @@ def _base(sources: _Sources, task_id: str, task: Task | None) -> BaseWork:
     return found
 
 
-def _left_of(sources: _Sources, task: Task) -> BaseWork | None:
-    """What a task left in git; of one that changed nothing, what has the commit it started from."""
-    first = last = sources.left_by(task)
+def _left_of(sources: _Sources, task: Task, epoch: int = 0) -> BaseWork | None:
+    """What a task, or this attempt at it, left in git; of one that changed nothing, what has the
+    commit it started from."""
+    first = last = sources.left_by(task, epoch)
     if first is None or last is None or first.snapshot.kind != "git":
         return None
     for _ in range(_HOPS_MAX):

@@ -4,7 +4,8 @@ An input is what was accepted: the files of the attempt whose report completed i
 records and logs of its worker. Of a git workspace that is `patch.diff`, as the worker found it, and
 `patch.stat`. A task that another one's attempt has submitted also finds what that one was asked to
 do, in `task.md`, and what it has left so far: its parent usually still works. And an attempt that
-goes on after its children are over finds what they left.
+goes on after its children are over finds what they left. A review finds what the attempt left whose
+report it judges, what that was asked to do, and what earlier reviews said.
 
 Inputs are bounded, in number and in size; what is not given is named, with the command that reads
 it. Names come from the artifact store, and are checked once more before they become paths.
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 #: The worker's patch, and what it touches.
 PATCH, STAT = "patch.diff", "patch.stat"
+#: What earlier reviews said of what is reviewed again.
+FEEDBACK = "agentq-feedback.md"
 FILES_MAX = 200
 #: Of more children than this the newest are given; `agentq result` reads the others.
 CHILDREN_GIVEN_MAX = 50
@@ -62,6 +65,8 @@ class InputTask:
     is_parent: bool = False
     #: Whether an attempt at this task has submitted it.
     is_child: bool = False
+    #: The attempt whose report this task reviews; 0 if it does not.
+    reviewed: int = 0
     #: Name and path of each file.
     files: list[tuple[str, Path]] = field(default_factory=list)
     #: Name of each file that is not there, and why.
@@ -77,15 +82,23 @@ def give_inputs(queue: Client, task: Task, folder: Path, git: Git) -> list[Input
     """Write what the tasks before this one left into the folder, which is empty and ours."""
     spec = task.spec
     children = [child for child, _ in task.details.ended_children[-CHILDREN_GIVEN_MAX:]]
-    related = [*spec.after, *([spec.parent] if spec.parent else []), *children]
+    related = [
+        *([spec.reviews] if spec.reviews else []), *spec.after,
+        *([spec.parent] if spec.parent else []), *children,
+    ]  # fmt: skip
     known = queue.service.tasks_by_id(queue.who, related) if related else {}
     left = _Room(FILES_MAX, BYTES_MAX)
     given = []
     for task_id in dict.fromkeys(related):
-        each = InputTask(task_id, known.get(task_id), task_id == spec.parent, task_id in children)
+        each = InputTask(
+            task_id, known.get(task_id), task_id == spec.parent, task_id in children,
+            reviewed_epoch(task) if task_id == spec.reviews else 0,
+        )  # fmt: skip
         given.append(each)
-        if each.is_parent and each.task is not None:
+        if (each.is_parent or each.reviewed) and each.task is not None:
             _write_task(queue, each, folder / task_id)
+        if each.reviewed and each.task is not None:
+            _write_feedback(each, each.task, folder / task_id)
         for name, artifact in _handed_on(queue, each):
             if not left.has(artifact.size):
                 limit = f"{FILES_MAX} files and {BYTES_MAX >> 20} MiB"
@@ -98,6 +111,12 @@ def give_inputs(queue: Client, task: Task, folder: Path, git: Git) -> list[Input
                 left.take(artifact.size)
         _write_stat(each, folder / task_id, git)
     return given
+
+
+def reviewed_epoch(review: Task) -> int:
+    """The attempt whose report a review judges."""
+    epoch = review.spec.inputs.get("epoch", 0)
+    return epoch if isinstance(epoch, int) else 0
 
 
 @dataclass(slots=True)
@@ -130,6 +149,17 @@ def _write_task(queue: Client, each: InputTask, folder: Path) -> None:
     each.files.append((TASK, folder / TASK))
 
 
+def _write_feedback(each: InputTask, task: Task, folder: Path) -> None:
+    """Write what earlier reviews of the same task asked for."""
+    said = [f"- {note.by}: {note.text}" for note in task.details.notes if note.kind == "review"]
+    if not said:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FEEDBACK).write_text("\n".join(said) + "\n", "utf-8", errors="replace")
+    (folder / FEEDBACK).chmod(0o444)
+    each.files.append((FEEDBACK, folder / FEEDBACK))
+
+
 def _handed_on(queue: Client, each: InputTask) -> Iterator[tuple[str, Artifact]]:
     """The files of a task that others get, by the names under which they get them."""
     if each.task is None or not (epoch := _epoch_of(each)):
@@ -150,8 +180,11 @@ def _handed_on(queue: Client, each: InputTask) -> Iterator[tuple[str, Artifact]]
 
 
 def _epoch_of(each: InputTask) -> int:
-    """The attempt whose files are given: the accepted one, or the parent's that still runs."""
+    """The attempt whose files are given: the one that is reviewed, or was accepted, or the
+    parent's that still runs."""
     assert each.task is not None
+    if each.reviewed:
+        return each.reviewed
     if each.is_unfinished:
         return each.task.epoch
     report = each.task.details.report
@@ -229,6 +262,10 @@ def _standing(each: InputTask, task: Task) -> str:
     title = f' "{task.spec.title}"' if task.spec.title else ""
     parent = ", which has submitted this task," if each.is_parent else ""
     parent = ", a child of this task," if each.is_child else parent
+    if each.reviewed:
+        summary = shorten(" ".join(task.summary.split()), _SUMMARY_CHARS_MAX)
+        said = f" It says: {summary}" if summary else ""
+        return f"{title}, attempt {each.reviewed}, whose report you judge.{said}"
     if each.is_unfinished:
         return f"{title}{parent} is {task.state}: unfinished, nothing of it was accepted yet."
     if task.state is not State.COMPLETE:

@@ -12,6 +12,7 @@ from agentq.agents.registry import agent_named
 from agentq.agents.tool_releases import oldest_for
 from agentq.contracts.agent import Agent, Job
 from agentq.core.errors import Invalid
+from agentq.core.limits import ROUNDS_MAX
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
@@ -45,6 +46,8 @@ class RoleExplanation:
     #: How the tool reports what is in effect; "" if it does not.
     reported_mode: str = ""
     sandbox: tuple[str, ...] = ()
+    #: What a report must pass before it counts, in this order.
+    gates: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +66,7 @@ def explain_role(name: str, role: RoleSettings) -> RoleExplanation:
     job = permissions.told(job, role, name)
     found = RoleExplanation(
         name, role.agent_name, str(job.permissions or ""), _because(name, role),
-        sandbox=_sandbox(role, job),
+        sandbox=_sandbox(role, job), gates=_gates(role),
     )  # fmt: skip
     try:
         agent = agent_named(role.agent_name)
@@ -95,6 +98,17 @@ def _because(name: str, role: RoleSettings) -> str:
     if "review" in name.lower():
         return "that is the default of a role with `review` in its name"
     return "that is the default; a task of type `review` gets `read`"
+
+
+def _gates(role: RoleSettings) -> tuple[str, ...]:
+    gates = [f"`{role.verify}` must succeed in the workspace"] if role.verify else []
+    if role.reviewer:
+        least = f", with a score of at least {role.min_score}" if role.min_score else ""
+        most = role.max_rounds or ROUNDS_MAX
+        gates.append(f"{role.reviewer} must accept it{least}; after {most} rounds a person decides")
+    if role.review:
+        gates.append("a person must accept it")
+    return tuple(gates)
 
 
 def _sandbox(role: RoleSettings, job: Job) -> tuple[str, ...]:

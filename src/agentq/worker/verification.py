@@ -1,11 +1,12 @@
-"""The check of a role: run in the workspace after the agent, its exit code decides."""
+"""The checks of a role and of a task: run in the workspace after the agent, their exit codes
+decide."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Exit, Job, Launch
-from agentq.core.reserved_names import VERIFY_LOG
+from agentq.core.reserved_names import TASK_VERIFY_LOG, VERIFY_LOG
 from agentq.core.task import ToldMessage
 from agentq.core.values import replace
 from agentq.worker.permissions import unconfined
@@ -20,17 +21,27 @@ _OUTPUT_BYTES_MAX = 3000
 
 
 def verify(attempt: Attempt, job: Job, verdict: AttemptResult) -> AttemptResult:
-    """Run the check, if the role has one; return the verdict as it follows from it."""
+    """Run the check of the role and that of the task, if they have any; return the verdict as it
+    follows from them."""
+    checks = (attempt.shared.settings.verify, VERIFY_LOG), (
+        attempt.task.spec.gates.verify, TASK_VERIFY_LOG,
+    )  # fmt: skip
+    for line, log in checks:
+        if line and verdict.outcome is AttemptOutcome.COMPLETED:
+            verdict = _verify(attempt, job, verdict, line, log)
+    return verdict
+
+
+def _verify(
+    attempt: Attempt, job: Job, verdict: AttemptResult, line: str, log: str
+) -> AttemptResult:
     role = attempt.shared.settings
-    line = role.verify
-    if not line:
-        return verdict
     attempt.at("verify", line)
     attempt.evidence.store()  # the check's own output goes on where the agent's ended
     child = attempt.start(Launch(("/bin/sh", "-c", line)), unconfined(job))
     output = CommandOutput()
     clocks = Clocks(role.verify_timeout, 0, role.grace)
-    ran = attempt.watch(child, output, clocks, VERIFY_LOG)
+    ran = attempt.watch(child, output, clocks, log)
     if ran.exit.clean and ran.stopped is None:
         return verdict
     if ran.stopped is not None and ran.stopped.outcome is not AttemptOutcome.TIMEOUT:

@@ -284,7 +284,7 @@ class Worker:
         shared = self.shared
         return shared.queue.claim_many(
             shared.role, wanted, lease=shared.settings.lease, provider=shared.provider,
-            gated=bool(shared.settings.verify),
+            gated=bool(shared.settings.verify), gates=shared.settings.gates,
         )  # fmt: skip
 
     def _claim_hinted(self, hints: Sequence[Hint]) -> list[Claim]:
@@ -292,7 +292,7 @@ class Worker:
         try:
             claims = shared.queue.claim_hinted(
                 shared.role, hints, lease=shared.settings.lease, provider=shared.provider,
-                gated=bool(shared.settings.verify),
+                gated=bool(shared.settings.verify), gates=shared.settings.gates,
             )  # fmt: skip
         except Invalid as error:
             # Anybody may write to a broker. What is real among them is published again.
