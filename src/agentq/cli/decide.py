@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,7 @@ from agentq.cli.many import (
 from agentq.cli.options import (
     Amount,
     Duration,
+    Whole,
     by_option,
     command,
     epoch_option,
@@ -27,31 +29,60 @@ from agentq.cli.options import (
     reason_option,
     text_of,
 )
-from agentq.cli.screen import emit_json
+from agentq.cli.screen import emit_json, may_ask
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import answer_with_task
 from agentq.core.states import DEAD_LETTERS, TERMINAL, State
 
 if TYPE_CHECKING:
+    from agentq.client.evidence import Evidence
+    from agentq.client.writer import QueueWriter
     from agentq.core.task import Task
+
+
+show_option = click.option(
+    "--show", is_flag=True, help="Show what is decided about, and decide nothing."
+)
+version_option = click.option(
+    "--if-version", type=Whole(1), metavar="N",
+    help="Only if the task is still as it was in this version.",
+)  # fmt: skip
 
 
 @command()
 @refs_argument
 @filter_options
 @yes_option
+@show_option
+@click.option("--digest", default="", metavar="SHA256", help="Only if it asks for exactly this.")
+@version_option
 @by_option
 @pass_session
-def approve(session: Session, /, refs: tuple[str, ...], by: str, yes: bool, **given: Any) -> None:
+def approve(
+    session: Session, /, refs: tuple[str, ...], by: str, yes: bool, show: bool, digest: str,
+    if_version: int | None, **given: Any,
+) -> None:  # fmt: skip
     """Let tasks start, or accept their reports.
 
-    An approval binds to exactly what the task asks for. With four_eyes in the settings it must come
-    from somebody other than the submitter. A report is judged by somebody other than who did the
-    work. Tasks that are chosen by options are shown first, and approved with --yes; irreversible
-    ones are not among them and must be named.
+    On a terminal what is decided about is shown first, and you are asked, unless --yes is given;
+    elsewhere --show shows it. An approval binds to exactly what was shown. With four_eyes in the
+    settings it must come from somebody other than who asked for the task. A report is judged by
+    somebody other than who did the work. Tasks that are chosen by options are listed first, and
+    approved with --yes; irreversible ones are not among them and must be named.
     """
     queue, chosen = session.writer(), Chosen.of(given)
     check_chosen(refs, chosen)
+    if len(refs) != 1 and (digest or if_version):
+        raise click.UsageError("--digest and --if-version are of one task: name it.")
+    if show:
+        _show(session, queue, refs)
+        return
+    shown: dict[str, Evidence] = {}
+    if refs and not yes and may_ask(session):
+        shown = _agreed(queue, refs, "Approve")
+        refs = tuple(shown)
+        if not refs:
+            return
     if not refs:
         found = chosen_tasks(queue, chosen, (State.PENDING, State.REVIEW))
         found = [task for task in found if _may_be_approved(task)]
@@ -59,10 +90,41 @@ def approve(session: Session, /, refs: tuple[str, ...], by: str, yes: bool, **gi
             preview(session, queue, found, "approve")
             return
         refs = tuple(task.id for task in found)
-    decide_many(
-        session, queue, refs, lambda ref: queue.approve(ref, by),
-        lambda _: session.done("approved", by),
-    )  # fmt: skip
+
+    def approve_one(ref: str) -> Task:
+        return _as_shown(
+            queue, shown.get(ref), if_version or 0,
+            lambda seen, version: queue.approve(ref, by, digest or seen, if_version=version),
+        )  # fmt: skip
+
+    decide_many(session, queue, refs, approve_one, lambda _: session.done("approved", by))
+
+
+def _agreed(queue: QueueWriter, refs: tuple[str, ...], verb: str) -> dict[str, Evidence]:
+    """What was shown to whoever sits at the terminal and agreed to, by the task's id."""
+    from agentq.cli.evidence import ask
+
+    return {found.task.id: found for found in ask(queue, refs, verb)}
+
+
+def _as_shown(
+    queue: QueueWriter, shown: Evidence | None, if_version: int,
+    decide: Callable[[str, int], Task],
+) -> Task:  # fmt: skip
+    """Decide by the digest and the version that were shown, where something was."""
+    if shown is None or if_version:
+        return decide("" if shown is None else shown.digest, if_version)
+    from agentq.client.evidence import decide_as_shown
+
+    return decide_as_shown(queue, shown, lambda version: decide(shown.digest, version))
+
+
+def _show(session: Session, queue: QueueWriter, refs: tuple[str, ...]) -> None:
+    from agentq.cli.evidence import show_all
+
+    if not refs:
+        raise click.UsageError("--show is of tasks that are named.")
+    show_all(session, queue, refs)
 
 
 def _may_be_approved(task: Task) -> bool:
@@ -79,11 +141,34 @@ def _may_be_approved(task: Task) -> bool:
 @by_option
 @reason_option
 @click.option("--changes", is_flag=True, help="Of a report: send it back with the reason.")
+@show_option
+@click.option("--yes", is_flag=True, help="On a terminal, do not show it and ask first.")
+@version_option
 @pass_session
-def reject(session: Session, ref: str, by: str, reason: str, changes: bool) -> None:
-    """Refuse a task or its report, or ask for changes."""
+def reject(
+    session: Session, ref: str, by: str, reason: str, changes: bool, show: bool, yes: bool,
+    if_version: int | None,
+) -> None:  # fmt: skip
+    """Refuse a task or its report, or ask for changes.
+
+    On a terminal what is decided about is shown first, and you are asked, unless --yes is given;
+    elsewhere --show shows it.
+    """
     queue = session.writer()
-    task = queue.reject(ref, by, text_of(reason, "The reason"), changes=changes)
+    if show:
+        _show(session, queue, (ref,))
+        return
+    text, shown = text_of(reason, "The reason"), None
+    if not yes and may_ask(session):
+        verb = "Ask for changes of" if changes else "Reject"
+        agreed = _agreed(queue, (ref,), verb)
+        if not agreed:
+            return
+        ((ref, shown),) = agreed.items()
+    task = _as_shown(
+        queue, shown, if_version or 0,
+        lambda _, version: queue.reject(ref, by, text, changes=changes, if_version=version),
+    )  # fmt: skip
     word = "changes asked for" if changes and not task.is_terminal else "rejected"
     answer_with_task(session, queue, task, session.done(word, by))
 

@@ -22,6 +22,7 @@ from agentq.cli.screen import (
     state_cell,
 )
 from agentq.cli.session import Session, pass_session
+from agentq.cli.timed_events import TimedEvents, told_of
 from agentq.core.counting import counted
 from agentq.core.errors import Damaged
 
@@ -69,11 +70,14 @@ def events(
     if session.json:
         for entry in entries:
             emit_json(queue.event_json(entry), one_per_line=True)
-    elif follow:
+        return
+    timed = TimedEvents(queue)
+    if follow:
         for entry in entries:
-            say(_line(entry))
+            say(_line(entry, timed.words(entry)))
     else:
-        show_table(_COLUMNS, [_row(entry) for entry in entries], "no events")
+        rows = [_row(entry, timed.words(entry)) for entry in entries]
+        show_table(_COLUMNS, rows, "no events")
 
 
 @command()
@@ -113,7 +117,7 @@ def replay(session: Session, ref: str | None) -> None:
                 entry.event.kind,
                 state_cell(str(left.state)),
                 str(left.epoch) if left.epoch else "",
-                _details(entry),
+                _details(entry) or told_of(entry, left),
             )
             for entry, left in found.steps
         ],
@@ -137,7 +141,7 @@ def _past(queue: QueueReader, ref: str | None, after: int | None, limit: int) ->
     return queue.events(after, limit)
 
 
-def _row(entry: LogEntry) -> tuple[str | Styled, ...]:
+def _row(entry: LogEntry, words: str) -> tuple[str | Styled, ...]:
     event = entry.event
     return (
         str(entry.position),
@@ -146,16 +150,16 @@ def _row(entry: LogEntry) -> tuple[str | Styled, ...]:
         event.kind,
         state_cell(str(event.state)),
         str(event.epoch) if event.epoch else "",
-        _details(entry),
+        _details(entry) or one_line(words, 200),
     )
 
 
-def _line(entry: LogEntry) -> str:
+def _line(entry: LogEntry, words: str) -> str:
     """One event on a line of its own, for following."""
     event = entry.event
     state = paint_state(event.state, 11)
-    words = f"{entry.position:>6}  {iso_time(event.at)}  {entry.task_id}  {event.kind:<18} {state}"
-    return f"{words} {_details(entry)}".rstrip()
+    head = f"{entry.position:>6}  {iso_time(event.at)}  {entry.task_id}  {event.kind:<18} {state}"
+    return f"{head} {_details(entry) or one_line(words, 200)}".rstrip()
 
 
 #: The fields of triggers that say something to people.

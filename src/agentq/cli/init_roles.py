@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentq.cli.screen import clean, is_terminal, note, paint, say
+from agentq.cli.screen import clean, may_ask, note, paint, say
 from agentq.cli.session import Session
 from agentq.core.errors import Conflict, Invalid, NotFound
 
@@ -68,7 +67,7 @@ def plan_roles(
     if not new_file and not agent:
         _leave_to_the_user(plan)
         return plan
-    if plan.roles and not yes and _may_ask(session):
+    if plan.roles and not yes and may_ask(session):
         _show_proposal(plan)
         plan.is_shown = True
         if not _confirmed():
@@ -144,11 +143,6 @@ def _leave_to_the_user(plan: RolePlan) -> None:
     else:
         plan.why_none = ""
     plan.roles, plan.kept = [], []
-
-
-def _may_ask(session: Session) -> bool:
-    typed = sys.stdin is not None and sys.stdin.isatty()
-    return typed and not session.json and is_terminal() and is_terminal(err=True)
 
 
 def first_roles_text(plan: RolePlan) -> str:

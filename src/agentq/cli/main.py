@@ -48,6 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "artifacts": ("artifacts:artifacts", "List, read and store the files of attempts."),
     },
     "Deciding": {
+        "approvals": ("approvals:approvals", "List what waits for a decision of people."),
         "approve": ("decide:approve", "Let tasks start, or accept their reports."),
         "reject": ("decide:reject", "Refuse a task or its report, or ask for changes."),
         "answer": ("decide:answer", "Answer a blocked task."),

@@ -40,8 +40,8 @@ _KINDS = {
 }
 #: What shows the rest of a kind.
 _REST = {
-    "approval": "agentq list --state pending",
-    "review": "agentq list --state review",
+    "approval": "agentq approvals",
+    "review": "agentq approvals",
     "question": "agentq list --state blocked",
     "dead_letter": "agentq dlq",
 }

@@ -108,6 +108,12 @@ def is_terminal(err: bool = False) -> bool:
     return stream is not None and stream.isatty()  # None: it was closed before the start
 
 
+def may_ask(session: Session) -> bool:
+    """Whether a person sits at a terminal who can be asked something."""
+    typed = sys.stdin is not None and sys.stdin.isatty()
+    return typed and not session.json and is_terminal() and is_terminal(err=True)
+
+
 def paint(text: str, style: str, err: bool = False) -> str:
     """The text in colour, if it goes to a terminal that may have colour."""
     if not style or not is_terminal(err):

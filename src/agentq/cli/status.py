@@ -22,6 +22,8 @@ from agentq.cli.screen import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Unavailable
+from agentq.core.policy_steps import policy_words
+from agentq.core.reviews import gates_of
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
@@ -152,6 +154,7 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("reviews", spec.reviews),
         ("gates", _gates(task)),
         ("review", _review(task)),
+        ("policy", policy_words(task, now)),
         ("budget", _usage(plain["budget"])),
         ("spent", _usage(plain["cost"])),
         ("submitted", f"{plain['submitted_at']} ({ago(task.submitted_at, now)})"),
@@ -198,8 +201,6 @@ def _applied(task: Task, now: int) -> str:
 
 
 def _gates(task: Task) -> str:
-    from agentq.core.reviews import gates_of
-
     spec, details = task.spec, task.details
     gates = []
     if spec.irreversible:
@@ -246,8 +247,6 @@ def _review(task: Task) -> str:
         words.append(f"score {details.score}")
     if details.accepted_epoch:
         words.append("accepted by its reviewer")
-    if details.asked_of:
-        words.append(f"asked of {details.asked_of}")
     return ", ".join(words)
 
 

@@ -10,6 +10,7 @@ from agentq.client.references import id_of
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
+    from agentq.client.evidence import Evidence
     from agentq.client.task_fields import TaskRef
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.overview_values import AwaitedDecisions
@@ -56,6 +57,13 @@ class Admin:
         the oldest. Of a role, or what a policy asks of somebody now; `with_reviewers` also what the
         task of a reviewer is about to judge."""
         return self._client.approvals(role, asked_of, limit, with_reviewers=with_reviewers)
+
+    def evidence(self, task: TaskRef) -> Evidence:
+        """Return what somebody should have seen who approves or rejects a task: what it asks for,
+        or its report with gates, files and comments."""
+        from agentq.client.evidence import evidence_of
+
+        return evidence_of(self._client, id_of(task))
 
     def costs(self, by: str = "role") -> dict[str, Usage]:
         """Return what was spent, summed up by `role`, `label` or `day`."""

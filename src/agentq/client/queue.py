@@ -316,25 +316,24 @@ class Queue(BranchWork):
 
     # -- people ----------------------------------------------------------------------------------
 
-    # `by` names a person where nobody has shown a token; an attempt speaks as itself.
+    # `by` names a person where nobody has shown a token; an attempt speaks as itself. With
+    # `if_version` it is decided only if the task is still as it was in that version.
 
-    def approve(self, task: TaskRef, by: str, digest: str = "") -> Task:
+    def approve(self, task: TaskRef, by: str, digest: str = "", *, if_version: int = 0) -> Task:
         """Let a task start; or, if it waits for review, accept its report."""
-        return self._client.approve(id_of(task), by, digest)
+        return self._client.approve(id_of(task), by, digest, if_version=if_version)
 
-    def reject(self, task: TaskRef, by: str, reason: str = "", *, changes: bool = False) -> Task:
+    def reject(
+        self, task: TaskRef, by: str, reason: str = "", *, changes: bool = False,
+        if_version: int = 0,
+    ) -> Task:  # fmt: skip
         """Refuse to let a task start; or, of a report, ask for changes or reject it for good."""
-        return self._client.reject(id_of(task), by, reason, changes=changes)
+        return self._client.reject(id_of(task), by, reason, changes=changes, if_version=if_version)
 
     def answer(
-        self,
-        task: TaskRef,
-        by: str,
-        text: str = "",
-        *,
-        resolution: Resolution | str = Resolution.RETRY,
-        extra_usd: float = 0.0,
-    ) -> Task:
+        self, task: TaskRef, by: str, text: str = "", *,
+        resolution: Resolution | str = Resolution.RETRY, extra_usd: float = 0.0,
+    ) -> Task:  # fmt: skip
         """Answer a blocked task: try again (default), `done`, or `give_up`."""
         return self._client.answer(
             id_of(task), by, text, resolution=resolution, extra_usd=extra_usd

@@ -205,11 +205,14 @@ class QueueWriter(QueueEditor):
 
     # `by` names a person where nobody has shown a token; an attempt speaks as itself.
 
-    def approve(self, ref: str, by: str, digest: str = "") -> Task:
-        return self.service.approve(self.who.called(by), ref, digest)
+    def approve(self, ref: str, by: str, digest: str = "", *, if_version: int = 0) -> Task:
+        return self.service.approve(self.who.called(by), ref, digest, if_version=if_version)
 
-    def reject(self, ref: str, by: str, reason: str = "", *, changes: bool = False) -> Task:
-        return self.service.reject(self.who.called(by), ref, reason, changes=changes)
+    def reject(
+        self, ref: str, by: str, reason: str = "", *, changes: bool = False, if_version: int = 0
+    ) -> Task:
+        who = self.who.called(by)
+        return self.service.reject(who, ref, reason, changes=changes, if_version=if_version)
 
     def answer(
         self,

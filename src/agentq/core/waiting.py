@@ -95,18 +95,24 @@ def approve(task: Task, trigger: t.Approve, now: int) -> Step:
             "Have another person or role approve it.",
             code="self_approval",
         )
-    if trigger.digest and trigger.digest != digest:
-        raise Refused(
-            f"The approval is for payload {trigger.digest[:12]}…, but {task.id} is"
-            f" {digest[:12]}…. Nothing was approved.",
-            "Look at the task again and approve what it says now.",
-            code="digest_mismatch",
-        )
+    check_digest(task, trigger.digest)
     details = replace(
         details, approved_by=trigger.by, approved_digest=digest, reason="", reason_kind="",
         remind_at=0, escalations=0, asked_of="",
     )  # fmt: skip
     return waits(task.spec, details, now, "approved")
+
+
+def check_digest(task: Task, digest: str) -> None:
+    """Raise `Refused` unless this is the digest of what the task asks for; "" stands for any."""
+    now = spec_digest(task.spec)
+    if digest not in ("", now):
+        raise Refused(
+            f"The approval is for payload {digest[:12]}…, but {task.id} is {now[:12]}…."
+            " Nothing was approved.",
+            "Look at the task again and approve what it says now.",
+            code="digest_mismatch",
+        )
 
 
 def reject(task: Task, trigger: t.Reject, now: int) -> Step:

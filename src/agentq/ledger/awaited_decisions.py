@@ -24,7 +24,7 @@ from agentq.core.task import NO_POLICY, Task
 from agentq.ledger.overview import AsTask, rows_of_state, title_of
 
 #: How many tasks of a kind are looked at, in pages of so many; and how many an answer may have.
-LOOKED_MAX, _PAGE = 2000, 200
+LOOKED_MAX, _PAGE = 1000, 200
 LISTED_MAX = 1000
 #: The events since which a report, or what was held, waits for a person.
 _ASKED_BY = frozenset({"Report", "Verdict", "ReviewFailed"})

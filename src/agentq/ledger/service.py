@@ -30,6 +30,7 @@ from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment, check_message
 from agentq.core.values import replace
+from agentq.core.waiting import check_digest
 from agentq.ledger.buckets import ANY, next_token_at, tokens_of
 from agentq.ledger.codec import decode_spec, limits_of, to_task
 from agentq.ledger.costs import amounts, spent_today
@@ -62,6 +63,9 @@ class EmbeddedService(EditService):
     def approve(self, who: Principal, ref: str, digest: str = "", *, if_version: int = 0) -> Task:
         key, task = self._locate(who, ref)
         if task.state is State.REVIEW:
+            self._check_task(who, Action.VERDICT, task, ref)
+            with self._noting(who, Action.VERDICT, task.id):
+                check_digest(task, digest)
             return self._judge(who, key, task, ref, t.Ruling.ACCEPT, "", if_version)
         self._check_task(who, Action.APPROVE, task, ref)
         own = self._may_approve_own(who, task)
