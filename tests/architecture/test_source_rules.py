@@ -30,6 +30,8 @@ CORE_MAY_IMPORT = {
     "operator",
     "json",
     "math",
+    # Structs: dataclasses of forty fields cost a hundred times as much (see `core.values`).
+    "msgspec",
     "re",
     "types",
     "typing",

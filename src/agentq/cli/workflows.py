@@ -72,8 +72,8 @@ def check(session: Session, names: tuple[str, ...]) -> None:
         emit_json({"checked": list(wanted), "problems": problems})
     else:
         for each in problems:
-            remedy = f" {each['remedy']}" if each["remedy"] else ""
-            say(clean(f"{each['severity']}: {each['text']}{remedy}"))
+            text = str(each["text"]).rstrip(".")
+            say(clean(f"{each['severity']}: {text}. {each['remedy']}".strip()))
         if not problems:
             say(f"{len(wanted)} checked, no problems: {', '.join(wanted) or 'none are there'}")
     if errors:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.daemon.loop import Runner
-from agentq.daemon.loops.runs import Runs
+from agentq.daemon.loops.runs import RunsLoop
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
@@ -19,7 +19,7 @@ _END_SECONDS = 5.0
 @contextmanager
 def advancing_runs(installation: Installation, folder: Path, holder: str) -> Iterator[None]:
     """Have a thread that advances runs. Where others do so too, each run has one of them."""
-    loop = Runs(installation.service, folder, holder)
+    loop = RunsLoop(installation.service, folder, holder)
     runner = Runner(loop, installation.doorbell)
     runner.start()
     try:

@@ -28,7 +28,7 @@ from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
-from agentq.daemon.loops.runs import Runs
+from agentq.daemon.loops.runs import RunsLoop
 from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
@@ -118,7 +118,7 @@ class Daemon:
         installation, service = self._installation, self._service
         loops: list[Loop] = [Due(service), Results(service), Prune(service, self.options.keep)]
         if self.options.workflows is not None:
-            loops.append(Runs(service, self.options.workflows, holder))
+            loops.append(RunsLoop(service, self.options.workflows, holder))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))

@@ -2,7 +2,8 @@
 
 It is put together by topic: `service_queries` checks whether the principal may and answers queries,
 `service_custody` submits, hands out and takes in, `service_circuits` stops claims for a provider or
-a role, `service_edits` changes what is asked for. Here is what else is decided from outside about
+a role, `service_graph` lets tasks wait for each other, `service_edits` changes what is asked for,
+`service_notes` leaves something with a task. Here is what else is decided from outside about
 tasks, roles and files, and what the loops of an installation need.
 """
 
@@ -28,7 +29,6 @@ from agentq.core.errors import Refused
 from agentq.core.schedule import awaits_approval
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
-from agentq.core.trigger_validation import check_comment, check_message
 from agentq.core.values import replace
 from agentq.core.waiting import check_digest
 from agentq.ledger.buckets import ANY, next_token_at, tokens_of
@@ -38,9 +38,8 @@ from agentq.ledger.leader_leases import LeaderLeases
 from agentq.ledger.outbox import Outbox
 from agentq.ledger.pruning import Named, files_to_remove, touch
 from agentq.ledger.request_keys import KeyedRequest, repeatable, the_task
-from agentq.ledger.service_edits import EditService
+from agentq.ledger.service_notes import NoteService
 from agentq.ledger.service_queries import recorded
-from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
@@ -53,7 +52,7 @@ _PAGE = 500
 _ORPHAN_MS = 24 * 3600 * 1000
 
 
-class EmbeddedService(EditService):
+class EmbeddedService(NoteService):
     """Implements `contracts.service.Service` with the ledger and artifact store of this process.
 
     Who decided stands in the log, by name and by how it is known.
@@ -203,46 +202,6 @@ class EmbeddedService(EditService):
             return self._ledger_for(who).requeue(
                 key, who.name, reason, who.how, fence, audit, if_version=if_version
             )
-
-    @repeatable(the_task)
-    def mark_applied(
-        self, who: Principal, ref: str, commit: str, branch: str = "", *, if_version: int = 0
-    ) -> Task:
-        key, task = self._find(who, Action.APPLY, ref)
-        trigger = t.Applied(who.name, commit, branch, who.how)
-        said = f"{commit[:12]} on {branch}" if branch else commit[:12]
-        return self._decide(who, Action.APPLY, key, task, trigger, said, if_version=if_version)
-
-    @repeatable(the_task)
-    def comment(
-        self,
-        who: Principal,
-        ref: str,
-        text: str,
-        epoch: int = 0,
-        denied: int = 0,
-        replaces: bool = False,
-    ) -> Task:
-        check_comment(text)
-        if epoch or denied:
-            # What its tool was denied is for the worker to say, who has seen it.
-            self._check_attempt(who, Action.RECORD if denied else Action.COMMENT, ref, epoch)
-            key = self._key(ref)
-        else:
-            key, task = self._find(who, Action.COMMENT, ref)
-            if task.id == who.task_id:
-                epoch = who.epoch
-        comment = t.Comment(who.name, redact(text), epoch, who.how, denied, replaces)
-        return self._ledger_for(who).apply(key, comment, self._fence(who))
-
-    @repeatable(the_task)
-    def tell(self, who: Principal, ref: str, message: str) -> Task:
-        check_message(message)
-        key, task = self._find(who, Action.TELL, ref)
-        told = t.Tell(who.name, redact(message), who.how)
-        audit = self._decision(who, Action.TELL, task.id)
-        with self._noting(who, Action.TELL, task.id):
-            return self._ledger_for(who).apply(key, told, self._fence(who), audit)
 
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
         self._check(who, Action.SET_LIMITS, role)

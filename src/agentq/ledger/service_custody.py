@@ -40,6 +40,7 @@ from agentq.ledger.request_keys import (
     the_tasks_taken,
 )
 from agentq.ledger.service_results import ResultService
+from agentq.ledger.submission_rules import check_children, check_reviews, child, signed
 from agentq.protocol.secret_detection import redact
 from agentq.protocol.structured_data import structured_data
 
@@ -81,12 +82,12 @@ class CustodyService(ResultService):
         else:
             self._check_attempt(who, Action.SUBMIT, *under)
             with self._noting(who, Action.SUBMIT, under[0]):
-                specs = [_child(spec, under[0]) for spec in specs]
+                specs = [child(spec, under[0]) for spec in specs]
                 self._check_inputs(who, specs)
-                _check_children(who, specs)
+                check_children(who, specs)
             fence = (self._key(under[0]), under[1])
-        _check_reviews(specs)
-        specs = [_signed(spec, who) for spec in specs]
+        check_reviews(specs)
+        specs = [signed(spec, who) for spec in specs]
         if not contexts:
             return self._submit(specs, generated, fence, connection)
         staged: list[tuple[str, str]] = []
@@ -469,56 +470,6 @@ class CustodyService(ResultService):
             )
             for each in done
         ]
-
-
-def _signed(spec: Spec, who: Principal) -> Spec:
-    """What somebody with a token submits bears their name, whatever they wrote: nobody approves
-    their own task under the name of another. An attempt's name is that of its role."""
-    if who.proof != "token":
-        return spec
-    following = tuple(_signed(each, who) for each in spec.next)
-    return replace(spec, sender=who.role or who.name, next=following)
-
-
-def _child(spec: Spec, parent: str) -> Spec:
-    """What an attempt submits belongs to its task."""
-    if spec.parent == parent:
-        return spec
-    if spec.parent:
-        raise Refused(
-            f"An attempt at {parent} cannot submit a child of {spec.parent}. Nothing was changed.",
-            "Leave the parent out: it is the attempt's own task.",
-            code="not_permitted",
-        )
-    return replace(spec, parent=parent)
-
-
-def _check_children(who: Principal, specs: Sequence[Spec]) -> None:
-    """Refuse what an agent may not ask of a worker: to run a command of its choosing."""
-    if who.kind is not PrincipalKind.ATTEMPT:
-        return
-    for spec in specs:
-        for each in (spec, *all_next(spec)):
-            if each.gates.verify:
-                raise Refused(
-                    f"Attempt {who.epoch} of {who.task_id} may not choose the command that checks"
-                    f" {each.id}: a worker would run it. Nothing was submitted.",
-                    "Leave `verify` out: the role of that task has a check of its own.",
-                    code="not_permitted",
-                )
-
-
-def _check_reviews(specs: Sequence[Spec]) -> None:
-    """Refuse reviews that somebody else has made up: their results would be verdicts."""
-    for spec in specs:
-        for each in (spec, *all_next(spec)) if spec.next else (spec,):
-            if each.reviews:
-                raise Refused(
-                    f"{each.id} says that it reviews {each.reviews}: only a report that asks for a"
-                    " reviewer makes such a task. Nothing was submitted.",
-                    "Name the role that reviews in the task itself: `reviewer`.",
-                    code="not_permitted",
-                )
 
 
 def _sha256(source: Source) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentq.contracts.service_values import Wanted
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.core.states import State
-from agentq.core.task import Task, Usage
+from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.settings.addresses import is_server
 from agentq.workflows.planning import StepStanding, plan
 from agentq.workflows.reading import parse_inputs, read_workflow
@@ -75,11 +75,21 @@ class Runs:
             "inputs": self._inputs(name, inputs or {}),
             "labels": {**(labels or {}), "workflow": name},
             "priority": priority or None,
-            "tree_budget_usd": budget_usd or None,
+            "tree_budget": self._budget(name, budget_usd),
         }
         return self._client.submit(
             **{name: value for name, value in fields.items() if value is not None}
         )
+
+    def _budget(self, name: str, usd: float) -> Usage | None:
+        """What all steps may spend together: as asked for, else as the workflow says."""
+        if usd:
+            return Usage(usd=usd)
+        try:
+            budget = read_workflow(self._folder, name).budget
+        except NotFound:
+            return None  # the server has the file
+        return None if budget == NO_USAGE else budget
 
     def _inputs(self, name: str, given: Mapping[str, str]) -> dict[str, Any]:
         try:

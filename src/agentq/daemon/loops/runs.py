@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 5.0
 
 
-class Runs(Loop):
+class RunsLoop(Loop):
     """Advances runs. Any number of processes may: a run is claimed like any other task."""
 
     name = "runs"
