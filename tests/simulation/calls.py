@@ -59,7 +59,7 @@ def _short(spec: Spec) -> str:
     plain = Spec(id=spec.id, to=spec.to)
     told = [
         f"{name}={getattr(spec, name)!r}"
-        for name in Spec.__dataclass_fields__
+        for name in Spec.__struct_fields__
         if name not in ("id", "next") and getattr(spec, name) != getattr(plain, name)
     ]
     told += [f"next={[child.id for child in spec.next]}"] if spec.next else []

@@ -272,8 +272,7 @@ class Filter:
 
 
 class Expired(NamedTuple):
-    """What is kept for a time of its own, and the moments (of labels the day) before which it may
-    go."""
+    """What is kept for a time of its own: moments (of labels the day) before which it may go."""
 
     dedup_before: int = 0
     labels_before_day: int = 0
@@ -428,11 +427,10 @@ class Tx(Reader, Protocol):
     ) -> Picked:
         """Lock up to `count` ready tasks that nobody else has locked, the most urgent first.
 
-        Of those with these `ids`, in that order; or after a task of this (priority, key). Tasks
-        that need a resource whose places are all held or whose bucket is empty, or whose tree is
-        used up, are passed over. None while
-        the provider's circuit is open or counts failures, nor, with `unless_limited`, of a role
-        that is paused, limited or needs a person.
+        Of those with these `ids`, in that order; or after a task of this (priority, key). Passed
+        over are those that need a resource without a free place or a token, and whose tree is used
+        up. None while the provider's circuit is open or counts failures, nor, with
+        `unless_limited`, of a role that is paused, limited or needs a person.
         """
 
     def due(self, now: int, count: int) -> list[TaskRow]:
