@@ -128,3 +128,18 @@ def test_the_roles_are_listed(home: Path) -> None:
     write_settings(home, '[roles.build]\nagent = "codex"\n')
     assert "codex" in run_here("roles").ok().out
     assert run_here("roles", "--json").ok().json()["roles"]["build"]["agent"] == "codex"
+
+
+def test_a_reviewer_that_nobody_here_plays_is_named(home: Path) -> None:
+    write_settings(
+        home,
+        '[roles.build]\ncommand = ["sh", "-c", "true"]\nreviewer = "critic"\nmin_score = 80\n'
+        "review = true\n",
+    )
+    found = checks("build")["reviewer"]
+    assert found["status"] == "unknown" and "[roles.critic]" in found["remedy"]
+    told = run_here("roles", "explain", "build").ok().out
+    assert "critic must accept it, with a score of at least 80" in told
+    assert "after 3 rounds a person decides" in told and "a person must accept it" in told
+    write_settings(home, '[roles.critic]\ncommand = ["sh", "-c", "true"]\n')
+    assert checks("build")["reviewer"]["status"] == "ok"

@@ -10,6 +10,7 @@ from agentq.core.errors import Invalid
 from agentq.core.limits import KeyLimits
 from agentq.core.prices import TokenPrice
 from agentq.core.rates import NO_RATE, Rate
+from agentq.core.task import NO_GATES, Gates
 from agentq.settings import read_file
 from agentq.settings.roles import RoleSettings, role_settings
 
@@ -140,3 +141,26 @@ def test_what_a_resource_cannot_have(tmp_path: Path, text: str, says: str) -> No
     with pytest.raises(Invalid) as caught:
         read_file(file)
     assert says in caught.value.cause
+
+
+def test_a_role_may_name_who_judges_its_reports(tmp_path: Path) -> None:
+    said = ('command = "tool"', 'reviewer = "critic"', "min_score = 80", "max_rounds = 2",
+            "review = true")  # fmt: skip
+    assert role_of(tmp_path, *said).gates == Gates("", "critic", 80, 2, True)
+    assert role_of(tmp_path, 'command = "tool"').gates is NO_GATES
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('reviewer = "w"', "judges its own work"),
+        ('reviewer = "not a role"', "not a role"),
+        ('reviewer = "critic"\nmin_score = 101', "min_score"),
+        ("min_score = 50", "no reviewer"),
+        ("max_rounds = 2", "no reviewer"),
+        ('review = "yes"', "review"),
+    ],
+)
+def test_gates_that_cannot_be_meant(tmp_path: Path, line: str, words: str) -> None:
+    with pytest.raises(Invalid, match=words):
+        role_of(tmp_path, 'command = "tool"', line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
 from agentq.core.task import Task
 from tests.eventually import eventually
+from tests.tiers import long_but
 from tests.worker.fleet import ROLE, Fleet, script
 
 pytestmark = pytest.mark.both_ways
@@ -143,3 +145,37 @@ def test_cancelled_while_it_yields(fleet: Fleet) -> None:
         eventually(lambda: fleet.verdicts, what="the attempt to end")
     assert fleet.verdicts[-1].outcome is AttemptOutcome.CANCELLED
     assert fleet.queue.task(task.id).state is State.CANCELLED
+
+
+STEPS = """
+tasks:
+  - attempt: 1
+    steps:
+      - write: {path: draft.txt, text: half}
+      - agentq: submit --to maker --id task-a --instructions do
+      - agentq: [yield, --note, merge it then]
+      - hang
+steps:
+  - data: {files: [draft.txt]}
+  - result: merged
+"""
+
+
+@pytest.mark.parametrize("dialect", long_but({"claude"}, ("command", "claude", "codex", "gemini")))
+def test_a_rehearsal_goes_on_in_its_conversation(fleet: Fleet, dialect: str) -> None:
+    task = start(fleet)
+    (fleet.folder / "script.yaml").write_text(STEPS)
+    command = (sys.executable, "-m", "agentq", "fake-agent", "--dialect", dialect, "--script",
+               str(fleet.folder / "script.yaml"))  # fmt: skip
+    assert fleet.work(agent=dialect, command=command).outcome is AttemptOutcome.YIELDED
+    end_child(fleet)
+    assert fleet.work(agent=dialect, command=command).outcome is AttemptOutcome.COMPLETED
+    done = fleet.queue.task(task.id)
+    assert done.details.report is not None
+    assert (done.details.report.data, done.details.failures) == ('{"files":["draft.txt"]}', 0)
+    if dialect in ("claude", "codex"):  # gemini names its session when it ends
+        sessions = {
+            each.read() for each in fleet.queue.artifacts(task.id)
+            if each.name == "agentq/session.txt"
+        }  # fmt: skip
+        assert len(sessions) == 1

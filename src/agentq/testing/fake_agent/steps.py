@@ -39,6 +39,8 @@ class Form:
     checks: Mapping[str, Callable[[object, str], Any]]
     defaults: Mapping[str, Any]
     main: str = ""
+    #: Whether a mapping after the step's name is its one value, and not what it needs by name.
+    takes_all: bool = False
 
 
 # -- kinds of values -------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ FORMS: dict[str, Form] = {
     "spend": _form("usd", {"usd": 0.0, "tokens": 0, "turns": 0}, usd=number, tokens=whole,
                    turns=whole),
     "result": _form("text", {"structured": None}, text=text, structured=anything),
-    "data": _form("value", value=anything),
+    "data": Form({"value": anything}, {}, "value", takes_all=True),
     "agentq": _form("words", words=command_line),
     "ask-permission": _form("what", what=text),
     # How it ends, in its own words.
@@ -257,8 +259,10 @@ def _unknown(name: object, where: str) -> Invalid:
 
 
 def _needs(form: Form, given: object, where: str) -> dict[str, Any]:
-    if given is None:
-        fields: dict[Any, Any] = {}
+    if form.takes_all:
+        fields: dict[Any, Any] = {form.main: given}
+    elif given is None:
+        fields = {}
     elif isinstance(given, dict):
         fields = given
     elif form.main:
