@@ -50,15 +50,14 @@ if TYPE_CHECKING:
 @click.option(
     "--template",
     type=click.Choice(list(TEMPLATES)),
-    default="",
     help="Also write the workflows of a way to work, and its roles: a coordinator with workers and"
     " a reviewer (trio), or cards that go their way (kanban).",
 )
 @click.option("--yes", is_flag=True, help="Write the roles that are proposed without asking.")
 @pass_session
 def init(
-    session: Session, broker: str | None, artifacts: str | None, agent: str | None, template: str,
-    yes: bool,
+    session: Session, broker: str | None, artifacts: str | None, agent: str | None,
+    template: str | None, yes: bool,
 ) -> None:  # fmt: skip
     """Make this folder an agentq installation.
 
@@ -83,9 +82,9 @@ def init(
     from agentq.wiring import local_files
 
     with ExitStack() as undo:  # a file of settings that lead nowhere would only be in the way
-        plan = _plan(session, agent, yes=yes, template=template)
+        plan = _plan(session, agent, yes=yes, template=template or "")
         settings, written, advice = _settings(session, broker, artifacts, plan, undo)
-        workflows = write_template(template, settings.workflows_folder, undo)
+        workflows = write_template(template or "", settings.workflows_folder, undo)
         plain = _make_ready(settings)
         closed = tighten(local_files(settings))
         undo.pop_all()
