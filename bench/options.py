@@ -20,6 +20,8 @@ class Options:
     growth_tasks: int = 10_000
     starts: int = 25
     overview_tasks: int = 100_000
+    graph_nodes: int = 10_000
+    dependents: int = 1_000
     leases: int = 10_000
     lease_seconds: int = 60
     trivial_tasks: int = 40
@@ -53,6 +55,8 @@ class Options:
             growth_tasks=3_000,
             starts=7,
             overview_tasks=5_000,
+            graph_nodes=2_000,
+            dependents=200,
             leases=1_000,
             lease_seconds=6,
             trivial_tasks=10,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -92,21 +93,25 @@ def test_killed_after_every_step_it_runs_each_as_often_as_the_log_says(
     while queue.task("run-1").state is not State.COMPLETE:
         before = completed()
         up = ups.start("--no-http", "--term", "1s")
-        eventually(
-            lambda before=before: completed() > before or queue.task("run-1").is_terminal,
-            180, "the next step",
-        )  # fmt: skip
+        eventually(partial(_goes_on, queue, completed, before), 180, "the next step")
         assert queue.task("run-1").state is not State.FAILED, queue.task("run-1").reason
         workers = [pid for role in ("worker", "critic") for pid in up.worker_pids(role)]
         up.kill()
         kills += 1
-        for pid in workers:
-            eventually(lambda pid=pid: not runs(pid), 60, "the end of a worker")
+        eventually(partial(_are_gone, workers), 60, "the end of its workers")
     assert kills >= STEPS // 2, "several steps may end before the kill, but not all of them"
     _check_agents(queue, tmp_path)
     _check_gates(queue)
     for _, problems in queue._client.service.verify(queue._client.who):
         assert problems == []
+
+
+def _are_gone(pids: list[int]) -> bool:
+    return not any(map(runs, pids))
+
+
+def _goes_on(queue: Queue, completed: Callable[[], int], before: int) -> bool:
+    return completed() > before or queue.task("run-1").is_terminal
 
 
 def _check_agents(queue: Queue, folder: Path) -> None:

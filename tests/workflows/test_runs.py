@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -165,20 +166,14 @@ def test_a_runner_that_dies_in_the_middle_is_followed_by_another(shop: Shop) -> 
     """Killed between submitting and letting go: the next one submits nothing twice."""
     service = shop.queue._client.service
     shop.runs.start("ship", run_id="run-1")
-    real = service.yield_attempt
-    service.yield_attempt = _killed  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
+    killed = patch.object(service, "yield_attempt", side_effect=KeyboardInterrupt)
+    with killed, pytest.raises(KeyboardInterrupt):
         advance_runs(service, shop.folder, "first")
-    service.yield_attempt = real  # type: ignore[method-assign]
     assert shop.task("run-1").holder == "first"
     shop.queue.advance("1m")
     assert shop.advance() == 1
     assert shop.task("run-1").details.children == ("run-1.build",)
     assert shop.task("run-1").details.crashes == 0
-
-
-def _killed(*_: object) -> Task:
-    raise KeyboardInterrupt
 
 
 def test_a_view_tells_every_step_also_those_that_did_not_run(shop: Shop) -> None:
