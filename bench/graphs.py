@@ -118,7 +118,7 @@ def _measure_workflow(
         (folder / "twelve.md").write_text(_twelve())
         stack.enter_context(_serving(place))
         stack.enter_context(_advancing(place, folder))
-        runs = Runs(queue._client, folder)
+        runs = Runs(queue._client, folder)  # noqa: SLF001
         queue.wait(runs.start("twelve", run_id="warm-up").id, 60)
         single = _single(queue)
         ended = queue.wait(runs.start("twelve", run_id="run-1").id, 60)
@@ -186,7 +186,7 @@ def main() -> None:
         if what == "serve":
             queue.serve(ROLE, _noop)
             return
-        client = queue._client
+        client = queue._client  # noqa: SLF001
         with advancing_runs(client.installation, Path(sys.argv[3]), client.holder):
             time.sleep(600)
 

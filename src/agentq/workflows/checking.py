@@ -49,6 +49,23 @@ def check_workflow(workflow: Workflow, roles: Collection[str] | None) -> list[Wo
     return sorted(found, key=lambda each: (each.line, each.severity, each.text))
 
 
+#: What was found in the workflows that were looked at last, by their content and name.
+_FOUND: dict[tuple[str, str], tuple[WorkflowProblem, ...]] = {}
+_FOUND_MAX = 64
+
+
+def checked_errors(workflow: Workflow) -> tuple[WorkflowProblem, ...]:
+    """What keeps a workflow from running, whichever roles there are; the same words are checked
+    once."""
+    key = (workflow.digest, workflow.name)
+    if key not in _FOUND:
+        if len(_FOUND) >= _FOUND_MAX:
+            _FOUND.clear()
+        found = check_workflow(workflow, None)
+        _FOUND[key] = tuple(each for each in found if each.severity == "error")
+    return _FOUND[key]
+
+
 class _Check:
     """The checks of one workflow; each yields its problems."""
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ class WorkflowFile:
     error: str = ""
 
 
+@lru_cache(maxsize=64)
+def _parsed(content: bytes, name: str, path: Path) -> Workflow:
+    """The workflow that a file's content is: the file is read anew each time, the same words are
+    not taken apart again."""
+    return parse_workflow(content, name, path)
+
+
 def read_workflow(folder: Path, name: str) -> Workflow:
     """Read the workflow `name` from the file NAME.md in `folder`."""
     name = name.removesuffix(SUFFIX)
@@ -52,7 +60,7 @@ def read_workflow(folder: Path, name: str) -> Workflow:
         raise Invalid(
             f"The workflow file {path} cannot be read: {error.strerror}.", "Check the file."
         ) from error
-    return parse_workflow(content, name, path)
+    return _parsed(content, name, path)
 
 
 def list_workflows(folder: Path) -> list[WorkflowFile]:

@@ -18,7 +18,7 @@ from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused, Stale
 from agentq.core.limits import DATA_CHARS_MAX
 from agentq.core.triggers import FailureKind
-from agentq.workflows.checking import check_workflow
+from agentq.workflows.checking import checked_errors
 from agentq.workflows.planning import Plan, plan, result_of
 from agentq.workflows.reading import read_workflow
 
@@ -84,7 +84,7 @@ def planned(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) 
 def sound_workflow(folder: Path, name: str) -> Workflow:
     """Read a workflow that can be run; `Invalid`, with file and line, for one that cannot."""
     workflow = read_workflow(folder, name)
-    errors = [each for each in check_workflow(workflow, None) if each.severity == "error"]
+    errors = checked_errors(workflow)
     if errors:
         more = f" {len(errors) - 1} more: `agentq workflows check {name}`." if errors[1:] else ""
         raise Invalid(f"{errors[0]}.{more}", errors[0].remedy)
