@@ -289,11 +289,12 @@ class UnitOfWork:
             return
         edges = [edge for edge in self.tx.edges_of(list(ended)) if edge[0] in ended]
         self.load(sorted({child for _, child in edges}))
+        # One for all who waited for the same: it is encoded once.
+        triggers = {key: DependencyEnded(self.tasks[key].id, ended[key]) for key in ended}
         for parent, child in edges:
-            task = self.tasks.get(child)
-            parent_id = self.tasks[parent].id
-            if task is not None and not task.is_terminal and _concerns(task, parent_id):
-                self.apply(child, DependencyEnded(parent_id, ended[parent]))
+            task, trigger = self.tasks.get(child), triggers[parent]
+            if task is not None and not task.is_terminal and _concerns(task, trigger.dependency):
+                self.apply(child, trigger)
 
 
 def _concerns(task: Task, ended: str) -> bool:
