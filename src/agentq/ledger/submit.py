@@ -243,7 +243,7 @@ class Submitter:
             return {}
         born = {task_id: decision.task for task_id, decision in decisions.items()}
         children = children_of_new(specs, born)
-        told = note_children(work, {p: c for p, c in children.items() if p not in born})
+        told = note_children(work, {p: c for p, c in children.items() if p not in born}, born)
         for parent, names in children.items():
             if parent in born and born[parent].state is not State.CANCELLED:
                 told.add(parent)
