@@ -109,3 +109,19 @@ def test_a_review_is_not_given_to_the_role_that_did_the_work(env: LedgerEnv) -> 
     assert refusal.value.code == "self_review"
     env.ledger.edit(env.key(review), t.Edit("boss", to="another"))
     assert env.task(review).to == "another"
+
+
+def test_a_dead_letter_made_of_a_template_waits_for_its_resources_once_it_is_reopened(
+    env: LedgerEnv,
+) -> None:
+    """Whoever claims passes over it, instead of picking it for ever."""
+    env.submit("other", resources=("repo",))
+    env.submit("first", next=(Spec("part", "worker", each="result.parts", resources=("repo",)),))
+    env.complete("first")
+    assert env.state("part") is State.FAILED
+    env.ledger.requeue(env.key("part"), "boss")
+
+    assert env.claim() == ["other"]
+    assert env.claim() == []
+    env.report("other")
+    assert env.claim() == ["part"]

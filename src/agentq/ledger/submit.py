@@ -341,7 +341,7 @@ class Submitter:
     def _bear_dead_letter(self, work: UnitOfWork, spec: Spec, refused: str) -> None:
         decision = transition(None, Submit(spec, refused=refused), work.now)
         row = new_row(work, decision, self._store.role_ids({spec.to})[spec.to], 0, ())
-        work.new.append(row._replace(after=(), resources=()))
+        work.new.append(row._replace(after=()))
 
 
 def check_batch(specs: Sequence[Spec]) -> None:
