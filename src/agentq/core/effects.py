@@ -44,10 +44,19 @@ class DeliverVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CancelTasks:
-    """These tasks are not wanted any more: a review without a report, children of a run."""
+    """These tasks are not wanted any more: a review whose report was decided without it."""
 
     lane: ClassVar[str] = ""
     tasks: tuple[str, ...]
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelDescendants:
+    """This task was cancelled with its tree: cancel all that descend from it."""
+
+    lane: ClassVar[str] = ""
     by: str
     reason: str
 
@@ -104,6 +113,7 @@ Effect: TypeAlias = (
     | RequestReview
     | DeliverVerdict
     | CancelTasks
+    | CancelDescendants
     | Announce
     | StopHolder
     | PublishResult

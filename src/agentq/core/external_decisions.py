@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentq.core import triggers as t
-from agentq.core.effects import CancelTasks, StopHolder
+from agentq.core.effects import CancelDescendants, CancelTasks, StopHolder
 from agentq.core.errors import Refused
 from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
 from agentq.core.signals import signals_to_come, taken_signals
@@ -48,9 +48,9 @@ def cancel(task: Task, trigger: t.Cancel, now: int) -> Step:
     if details.review_task:
         why = f"{task.id} was cancelled"
         step.effects = (CancelTasks((details.review_task,), "agentq", why), *step.effects)
-    if trigger.tree and details.children:
-        below = CancelTasks(details.children, trigger.by, trigger.reason)
-        step.effects = (*step.effects, below)
+    if trigger.tree:
+        # Also where none of its children is open: theirs may be.
+        step.effects = (*step.effects, CancelDescendants(trigger.by, trigger.reason))
     if task.holder:
         step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
         step.keeps_custody = True

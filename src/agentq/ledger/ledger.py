@@ -32,6 +32,7 @@ from agentq.ledger.pruning import Pruner
 from agentq.ledger.queries import LedgerQueries
 from agentq.ledger.request_keys import sweep
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
+from agentq.ledger.task_effects import check_reviewer
 from agentq.ledger.unit_of_work import Fence, Items, UnitOfWork
 from agentq.protocol.spec_validation import check_role, check_spec
 
@@ -332,6 +333,8 @@ class Ledger:
             work.check_version(key, if_version)
             task = work.apply(key, trigger)
             check_spec(task.spec)
+            if trigger.to and task.spec.reviews:
+                check_reviewer(work, task)
             work.note_decision(audit)
             return task
 

@@ -34,6 +34,7 @@ from agentq.core.waiting import check_digest
 from agentq.ledger.buckets import ANY, next_token_at, tokens_of
 from agentq.ledger.codec import decode_spec, limits_of, to_task
 from agentq.ledger.costs import amounts, spent_today
+from agentq.ledger.families import open_below
 from agentq.ledger.leader_leases import LeaderLeases
 from agentq.ledger.outbox import Outbox
 from agentq.ledger.pruning import Named, files_to_remove, touch
@@ -186,12 +187,8 @@ class EmbeddedService(NoteService):
 
     def _check_below(self, who: Principal, task: Task) -> None:
         """Refuse whoever may decide about some roles only, if an open task below is of another."""
-        level = task.details.children
-        while level:
-            found = self._queries.by_id(list(level)).values()
-            for each in found:
-                self._check_task(who, Action.CANCEL, each)
-            level = tuple(name for each in found for name in each.details.children)
+        for each in open_below(task, lambda names: self._queries.by_id(names).values()):
+            self._check_task(who, Action.CANCEL, each)
 
     @repeatable(the_task)
     def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:

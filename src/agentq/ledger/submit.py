@@ -243,7 +243,7 @@ class Submitter:
             return {}
         born = {task_id: decision.task for task_id, decision in decisions.items()}
         children = children_of_new(specs, born)
-        told = note_children(work, {p: c for p, c in children.items() if p not in born})
+        told = note_children(work, {p: c for p, c in children.items() if p not in born}, born)
         for parent, names in children.items():
             if parent in born and born[parent].state is not State.CANCELLED:
                 told.add(parent)
@@ -341,7 +341,7 @@ class Submitter:
     def _bear_dead_letter(self, work: UnitOfWork, spec: Spec, refused: str) -> None:
         decision = transition(None, Submit(spec, refused=refused), work.now)
         row = new_row(work, decision, self._store.role_ids({spec.to})[spec.to], 0, ())
-        work.new.append(row._replace(after=(), resources=()))
+        work.new.append(row._replace(after=()))
 
 
 def check_batch(specs: Sequence[Spec]) -> None:

@@ -6,16 +6,25 @@ becomes the verdict on the report, and what is not wanted any more is cancelled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentq.core.access import SYSTEM
-from agentq.core.effects import CancelTasks, DeliverVerdict, Effect, RequestReview, SpawnNext
-from agentq.core.errors import AgentqError
+from agentq.core.effects import (
+    CancelDescendants,
+    CancelTasks,
+    DeliverVerdict,
+    Effect,
+    RequestReview,
+    SpawnNext,
+)
+from agentq.core.errors import AgentqError, Refused
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.reviews import REVIEW_EXAMPLE, gates_of, parse_review
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import Cancel, ReviewFailed, Verdict
+from agentq.ledger.families import next_names
 from agentq.ledger.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
@@ -32,6 +41,8 @@ def carry_out(submitter: Submitter, work: UnitOfWork, key: int, effect: Effect) 
         submitter.spawn_review(work, review_of(work.tasks[key]))
     elif isinstance(effect, DeliverVerdict):
         _deliver(work, work.tasks[key])
+    elif isinstance(effect, CancelDescendants):
+        _cancel_descendants(work, key, effect)
     else:
         assert isinstance(effect, CancelTasks)
         _cancel(work, effect)
@@ -55,6 +66,19 @@ def review_of(task: Task) -> Spec:
         inputs=inputs,
         reviews=task.id,
     )
+
+
+def check_reviewer(work: UnitOfWork, review: Task) -> None:
+    """Raise `Refused` if the role of a review is the one that did the work."""
+    keys = work.tx.keys([review.spec.reviews])
+    work.load(list(keys.values()))
+    if any(key in work.tasks and work.tasks[key].to == review.to for key in keys.values()):
+        raise Refused(
+            f"{review.id} judges what {review.to} did, and {review.to} cannot judge it itself."
+            " Nothing was changed.",
+            "Choose another role, or decide yourself: `agentq approve` or `agentq reject`.",
+            code="self_review",
+        )
 
 
 def _instructions(task: Task) -> str:
@@ -110,3 +134,25 @@ def _cancel(work: UnitOfWork, effect: CancelTasks) -> None:
         task = work.tasks.get(key)
         if task is not None and not task.is_terminal:
             work.apply(key, Cancel(effect.by, effect.reason, str(SYSTEM.kind), tree=True))
+
+
+def _cancel_descendants(work: UnitOfWork, key: int, effect: CancelDescendants) -> None:
+    """Cancel the children of a task, and of those that are over the children, and so on."""
+    seen, level = {key}, [key]
+    while level:
+        found = sorted(_children_of(work, level) - seen)
+        seen.update(found)
+        level = [each for each in found if work.tasks[each].is_terminal]
+        for each in found:
+            if not work.tasks[each].is_terminal:  # it cancels its own
+                work.apply(each, Cancel(effect.by, effect.reason, str(SYSTEM.kind), tree=True))
+
+
+def _children_of(work: UnitOfWork, keys: Sequence[int]) -> set[int]:
+    """The tasks that have one of these as their parent: those it was told of, and its next."""
+    parents = {work.tasks[key].id for key in keys}
+    found = {other for other, waits in work.tx.edges_of(keys) if waits in keys}
+    following = [name for key in keys for name in next_names(work.tasks[key])]
+    found.update(work.tx.keys(following).values() if following else ())
+    work.load(sorted(found))
+    return {key for key in found if key in work.tasks and work.tasks[key].spec.parent in parents}
