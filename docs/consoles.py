@@ -126,6 +126,8 @@ def run_page(page: Path, replacing: Mapping[str, str] | None = None) -> list[Com
     for block in blocks(page.read_text("utf-8")):
         if block.file:
             body = _swapped("\n".join(block.lines), replacing or {})
+            if "/" in block.file:
+                script.append(f"mkdir -p {shlex.quote(str(Path(block.file).parent))}")
             script.append(f"printf '%s\\n' {shlex.quote(body)} > {shlex.quote(block.file)}")
         elif block.info == "console":
             for command in commands(block):
