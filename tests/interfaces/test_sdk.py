@@ -57,6 +57,7 @@ MEMBERS = [
     "results",
     "run",
     "serve",
+    "signal",
     "stop",
     "submit",
     "submit_many",
@@ -67,6 +68,7 @@ MEMBERS = [
     "who",
     "overview",
     "workers",
+    "yield_",
 ]
 
 #: Every name that can be imported from `agentq`.
@@ -87,6 +89,7 @@ NAMES = [
     "Fail",
     "FailureKind",
     "Invalid",
+    "Leave",
     "NotFound",
     "Note",
     "OnDependencyFailure",
@@ -124,7 +127,7 @@ def members(kind: type) -> list[str]:
 
 def test_the_public_names_are_these() -> None:
     assert members(Queue) == sorted(MEMBERS)
-    assert len(MEMBERS) <= 49
+    assert len(MEMBERS) <= 51
     assert sorted(agentq.__all__) == sorted(NAMES)
     assert all(hasattr(agentq, name) for name in NAMES)
 

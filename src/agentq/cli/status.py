@@ -23,7 +23,7 @@ from agentq.cli.screen import (
 from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Unavailable
 from agentq.core.policy_steps import policy_words
-from agentq.core.reviews import gates_of
+from agentq.core.task import NO_GATES
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
@@ -209,13 +209,17 @@ def _gates(task: Task) -> str:
         gates.append(
             f"approved by {details.approved_by}" if details.approved_by else "needs approval"
         )
-    wanted = gates_of(task)
+    wanted = spec.gates
+    if (wanted, details.role_gates) != (NO_GATES, NO_GATES):
+        from agentq.core.reviews import gates_of  # start-up: most tasks have none
+
+        wanted = gates_of(task)
     if wanted.verify:
         gates.append(f"verified by `{wanted.verify}`")
     if wanted.reviewer:
         least = f" with {wanted.min_score} of 100" if wanted.min_score else ""
         gates.append(f"accepted by {wanted.reviewer}{least}")
-    if wanted.person:
+    if wanted.person or spec.review:
         gates.append("needs review")
     return ", ".join(gates)
 
@@ -228,8 +232,8 @@ def _children(task: Task) -> str:
     opened = ", ".join(details.children[:_NAMED_MAX])
     more = len(details.children) - _NAMED_MAX
     opened += f" and {more} more" if more > 0 else ""
-    parts = [f"open: {opened}{waits}" if opened else "", f"over: {', '.join(ended)}"]
-    return "; ".join(part for part in parts if not part.endswith(": "))
+    parts = [f"open: {opened}{waits}"] if opened else []
+    return "; ".join([*parts, f"over: {', '.join(ended)}"] if ended else parts)
 
 
 def _signals(task: Task) -> str:
