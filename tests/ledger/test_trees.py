@@ -7,7 +7,7 @@ import pytest
 from agentq.core import triggers as t
 from agentq.core.errors import AgentqError, Refused
 from agentq.core.states import State
-from agentq.core.task import Gates, Spec
+from agentq.core.task import Gates, Spec, Usage
 from tests.ledger.conftest import LedgerEnv
 
 WAITS = State.PENDING
@@ -125,3 +125,19 @@ def test_a_dead_letter_made_of_a_template_waits_for_its_resources_once_it_is_reo
     assert env.claim() == []
     env.report("other")
     assert env.claim() == ["part"]
+
+
+def test_a_dead_letter_made_of_a_template_belongs_to_its_tree_once_it_is_reopened(
+    env: LedgerEnv,
+) -> None:
+    """What it spends, its tree spends."""
+    part = Spec("part", "worker", each="result.parts")
+    env.submit("first", tree_budget=Usage(usd=1), next=(part, Spec("last", "worker")))
+    env.complete("first")
+    env.ledger.requeue(env.key("part"), "boss")
+    env.start("part")
+    env.spend("part", usd=2)
+    assert env.state("part") is State.BLOCKED
+    with pytest.raises(Refused) as refusal:
+        env.start("last")
+    assert refusal.value.code == "budget"

@@ -340,7 +340,8 @@ class Submitter:
 
     def _bear_dead_letter(self, work: UnitOfWork, spec: Spec, refused: str) -> None:
         decision = transition(None, Submit(spec, refused=refused), work.now)
-        row = new_row(work, decision, self._store.role_ids({spec.to})[spec.to], 0, ())
+        roots = tuple(roots_of_new(work, [spec]).get(spec.id, ()))
+        row = new_row(work, decision, self._store.role_ids({spec.to})[spec.to], 0, roots)
         work.new.append(row._replace(after=()))
 
 
