@@ -41,10 +41,19 @@ FILES = Path(__file__).parent / "earlier_version"
 #: The time of that ledger's clock when it was closed.
 CLOSED_AT = 1_700_007_354_000
 #: What a task has since then, as it stands for one of that time; and what a role has.
-FIELDS_SINCE: dict[str, Any] = {"denied": 0, "messages": [], "applied": None}
+FIELDS_SINCE: dict[str, Any] = {
+    "denied": 0, "messages": [], "applied": None, "asked_of": None, "children": [], "data": None,
+    "ended_children": {}, "review_task": None, "score": None, "signals": [],
+}  # fmt: skip
 #: Triggers that have come since.
-TRIGGERS_SINCE = {"Edit", "Applied", "Tell", "TakeMessages"}
-SETTINGS_SINCE = ("snapshot_bytes", "permissions", "commands", "rate", "burst", "default")
+TRIGGERS_SINCE = {
+    "Edit", "Applied", "Tell", "TakeMessages", "ReviewFailed", "Yield", "ChildrenSubmitted",
+    "Signal",
+}  # fmt: skip
+SETTINGS_SINCE = (
+    "snapshot_bytes", "min_score", "max_rounds", "permissions", "commands", "rate", "burst",
+    "default",
+)  # fmt: skip
 
 
 def lines(name: str) -> list[dict[str, Any]]:

@@ -168,6 +168,25 @@ class TestWhatBelongsToThem:
         ]  # fmt: skip
         assert [hot(store, key).version for key in (old, new, child)] == [1, 1, 1], "no event"
 
+    def test_who_waits_for_a_new_task_is_named_by_id_whether_new_or_old(self, store: Store) -> None:
+        """The parent of a task is told of its end like whatever comes after it."""
+        role = role_id(store)
+        old = add(store, "old")["old"]
+        keys = insert(
+            store,
+            new_row("leaf", role)._replace(awaited_by=("branch",)),
+            new_row("branch", role)._replace(awaited_by=("old",)),
+            # One that comes after its own child: both are the same edge.
+            new_row("both", role, after=("part",)),
+            new_row("part", role)._replace(awaited_by=("both",)),
+        )
+        leaf, branch, both, part = (keys[name] for name in ("leaf", "branch", "both", "part"))
+        edges = store.read(lambda reader: reader.edges_of([leaf, branch, both]))
+        assert sorted(edges) == sorted([(leaf, branch), (branch, old), (part, both)])
+        assert [hot(store, key).flags for key in (leaf, branch, old, part, both)] == [
+            HAS_DEPENDENTS, HAS_DEPENDENTS, 0, HAS_DEPENDENTS, 0,
+        ]  # fmt: skip
+
     def test_resources_and_trees(self, store: Store) -> None:
         role = role_id(store)
         trees = [TreeRow(0, "root", '{"usd":5.0}', "", "", 0)]

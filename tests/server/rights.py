@@ -166,6 +166,7 @@ _SAY: dict[str, tuple[Action, dict[str, Any]]] = {
     "stopped": (A.STOP, {}),
     "block": (A.BLOCK, {"reason": "?"}),
     "release": (A.RELEASE, {}),
+    "yield_attempt": (A.YIELD, {"signals": ["go"]}),
     "fail": (A.FAIL, {"reason": "no"}),
     "complete": (A.COMPLETE, {"summary": "done"}),
 }
@@ -178,6 +179,7 @@ _DECIDE: dict[str, tuple[Action, dict[str, Any]]] = {
     "mark_applied": (A.APPLY, {"commit": "0" * 40}),
     "edit": (A.EDIT, {"priority": "high"}),
     "tell": (A.TELL, {"message": "hello"}),
+    "signal": (A.SIGNAL, {"name": "go"}),
     "cancel": (A.CANCEL, {}),
     "raise_tree_budget": (A.RAISE_BUDGET, {"extra": {"usd": 1.0}}),
 }
@@ -290,8 +292,8 @@ CASES: tuple[Case, ...] = tuple(_cases())
 ENDING = frozenset(
     {
         "claim", "claim_task", "complete_and_claim", "complete", "complete_many", "fail", "block",
-        "release", "interrupt", "live_end", "approve", "reject", "verdict", "answer", "requeue",
-        "cancel",
+        "release", "yield_attempt", "interrupt", "live_end", "approve", "reject", "verdict",
+        "answer", "requeue", "cancel",
     }
 )  # fmt: skip
 

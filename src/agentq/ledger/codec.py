@@ -61,6 +61,17 @@ class _Amounts(msgspec.Struct, omit_defaults=True, gc=False):
     estimated_usd: float = _NONE_ESTIMATED
 
 
+class _Report(msgspec.Struct, omit_defaults=True, gc=False):
+    """A report inside a task's details, likewise."""
+
+    epoch: int
+    by: str
+    summary: str
+    result: str
+    result_sha256: str
+    data: str = ""
+
+
 @cache
 def _outline(
     kind: type,
@@ -143,7 +154,13 @@ def decode_plain(body: str) -> dict[str, Any]:
 def encode_details(details: TaskDetails) -> str:
     if details is NO_DETAILS:
         return ""
-    text = encode(sparse(details)).decode()
+    outline, report = sparse(details), details.report
+    if report is not None:
+        outline.report = _Report(
+            report.epoch, report.by, report.summary, report.result, report.result_sha256,
+            report.data,
+        )  # fmt: skip
+    text = encode(outline).decode()
     return text if text != "{}" else ""
 
 

@@ -16,7 +16,7 @@ from agentq.contracts.service_values import AttemptLease, Completion
 from agentq.core.access import SYSTEM
 from agentq.core.choices import Ruling
 from agentq.core.limits import KeyLimits, RoleLimits
-from agentq.core.task import Priority, Task, Usage
+from agentq.core.task import Gates, Priority, Task, Usage
 from tests.contracts.service.people import (
     ANN,
     LEASE_MS,
@@ -113,6 +113,26 @@ def _told(service: Service, tag: str) -> dict[str, Any]:
     return _attempt(task)
 
 
+def _with_child(s: Service, tag: str) -> Arguments:
+    task = claimed(s, tag, tag)
+    submit(s, f"{tag}-0", tag, parent=tag)
+    return _attempt(task) | {"note": "then go on"}
+
+
+def _reviewed(s: Service, tag: str) -> Arguments:
+    """A review, whose report completes another task as well."""
+    task = claimed(s, tag, tag, gates=Gates(reviewer=f"{tag}-reviewer"))
+    s.complete(ANN, task.id, task.epoch, "well")
+    review = s.claim_task(ANN, f"{tag}.review-1", "host:2", LEASE_MS)
+    return _attempt(review) | {"data": '{"verdict":"accept"}'}
+
+
+def _tree(s: Service, tag: str) -> Arguments:
+    submit(s, tag, tag)
+    submit(s, f"{tag}-0", tag, parent=tag)
+    return {"ref": tag, "tree": True}
+
+
 def _cancelled(s: Service, tag: str) -> Arguments:
     task = claimed(s, tag, tag)
     s.cancel(ANN, tag)
@@ -182,10 +202,14 @@ CASES: tuple[Case, ...] = (
         lambda s, tag: _attempt(claimed(s, tag, tag, budget=Usage(usd=1))) | {"cost": Usage(usd=9)},
         "over budget",
     ),
+    Case("complete", _held(data='{"files":[]}'), "with data"),
+    Case("complete", _reviewed, "of a review"),
     Case("fail", _held(reason="no luck", cost=Usage(usd=1))),
     Case("fail", _too_late, "too late"),
     Case("block", _held(reason="which branch?")),
     Case("release", _held(reason="going home")),
+    Case("yield_attempt", _with_child),
+    Case("yield_attempt", _held(signals=["go"]), "to a signal"),
     Case("interrupt", _held(reason="nobody is logged in")),
     Case("stopped", _cancelled),
     Case("approve", _about(submit, {"requires_approval": True})),
@@ -196,6 +220,9 @@ CASES: tuple[Case, ...] = (
     Case("answer", _about(blocked, {}, text="main")),
     Case("cancel", _about(submit, {}, reason="no need")),
     Case("cancel", _about(claimed, {}, reason="no need"), "of one that is held"),
+    Case("cancel", _tree, "of a tree"),
+    Case("signal", _about(submit, {}, name="go", data='{"to":"prod"}')),
+    Case("signal", _about(submit, {"wait_for": ("go",)}, name="go"), "that is waited for"),
     Case("requeue", _about(failed, {}, reason="once more")),
     Case("mark_applied", _about(reported, {}, commit="0" * 40, branch="main")),
     Case("edit", _about(submit, {}, instructions="do that", priority=Priority.HIGH)),
@@ -257,7 +284,7 @@ def seen(service: Service, tag: str) -> list[object]:
     return shown
 
 
-_ENDS = ("-0", "-1", "-2", "-done", "-root")
+_ENDS = ("-0", "-1", "-2", "-done", "-root", ".review-1")
 
 
 def plain_task(task: Task, tag: str) -> object:
@@ -267,7 +294,8 @@ def plain_task(task: Task, tag: str) -> object:
         task.id.removeprefix(tag), task.state, task.version, task.epoch, task.holder,
         task.reason.replace(tag, ""), task.summary, about.spent, about.extra_budget,
         about.progress_percent, about.failures, about.rounds, about.refused_reports,
-        [note.text for note in about.notes],
+        [note.text for note in about.notes], len(about.signals), len(about.children),
+        about.yielded,
     )  # fmt: skip
 
 

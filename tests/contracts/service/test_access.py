@@ -106,6 +106,7 @@ OWN: dict[str, Callable[[Service, Principal, str, int], Any]] = {
     "fail": lambda s, who, ref, epoch: s.fail(who, ref, epoch, "no"),
     "block": lambda s, who, ref, epoch: s.block(who, ref, epoch, "?"),
     "release": lambda s, who, ref, epoch: s.release(who, ref, epoch),
+    "yield": lambda s, who, ref, epoch: s.yield_attempt(who, ref, epoch, signals=["go"]),
 }
 READ: dict[str, Call] = {
     "task": lambda s, who, ref: s.task(who, ref),
@@ -218,6 +219,7 @@ def test_once_fenced_out_it_decides_nothing(service: Service) -> None:
     service.release(WORKER, own.id, own.epoch)
     calls: list[Callable[[], Any]] = [
         lambda: service.cancel(agent, "child"),
+        lambda: service.signal(agent, "child", "go"),
         lambda: service.answer(agent, "task-b", "yes"),
         lambda: service.requeue(agent, "task-f"),
         lambda: service.approve(agent, "task-i"),
@@ -229,7 +231,9 @@ def test_once_fenced_out_it_decides_nothing(service: Service) -> None:
         with pytest.raises(Stale):
             call()
     assert service.task(agent, "child").state is State.READY
-    assert len(service.history(ANN, own.id)) == 3
+    assert [each.event.kind for each in service.history(ANN, own.id)] == [
+        "submitted", "claimed", "children_submitted", "released",
+    ]  # fmt: skip
 
 
 # -- grants ----------------------------------------------------------------------------------------
