@@ -168,7 +168,7 @@ _SAY: dict[str, tuple[Action, dict[str, Any]]] = {
     "release": (A.RELEASE, {}),
     "yield_attempt": (A.YIELD, {"signals": ["go"]}),
     "fail": (A.FAIL, {"reason": "no"}),
-    "complete": (A.COMPLETE, {"summary": "done"}),
+    "complete": (A.COMPLETE, {"summary": "done", "leave_children": True}),
 }
 _DECIDE: dict[str, tuple[Action, dict[str, Any]]] = {
     "approve": (A.APPROVE, {}),
@@ -276,7 +276,11 @@ def _working_cases() -> Iterator[Case]:
         lambda f, t: {"done": [*map(_done, (t, f.own))]}, "in a batch",
     )  # fmt: skip
     yield Case(
-        "complete", "holder", (A.COMPLETE, A.ATTEST), lambda f, t: {"verified": True}, "as verified"
+        "complete",
+        "holder",
+        (A.COMPLETE, A.ATTEST),
+        lambda f, t: {"verified": True, "leave_children": True},
+        "as verified",
     )
     yield Case("upload_links", "holder", (A.PUT_ARTIFACT,))
     for name, record in (("b.md", ()), ("agentq/verdict.json", (A.RECORD,))):
