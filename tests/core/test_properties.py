@@ -8,8 +8,8 @@ from agentq.core import triggers as t
 from agentq.core.digests import spec_digest
 from agentq.core.effects import Announce, ResolveDependents
 from agentq.core.errors import AgentqError, Refused, Stale
+from agentq.core.gates import gates_of
 from agentq.core.limits import CHILDREN_MAX, NOTES_KEPT, SIGNALS_KEPT
-from agentq.core.reviews import gates_of
 from agentq.core.schedule import expected_wake
 from agentq.core.states import TABLE, State
 from agentq.core.task import OnTimeout, Task, Usage

@@ -10,8 +10,9 @@ import pytest
 from agentq.core import triggers as t
 from agentq.core.effects import CancelTasks, Notify, RequestReview, ResolveDependents
 from agentq.core.errors import Refused
+from agentq.core.gates import gates_of
 from agentq.core.limits import NOTE_CHARS_MAX
-from agentq.core.reviews import ReviewResult, gates_of, parse_review, review_id
+from agentq.core.reviews import ReviewResult, parse_review, review_id
 from agentq.core.states import State
 from agentq.core.task import ApprovalPolicy, Gates, Task
 from agentq.core.transition import Decision, transition

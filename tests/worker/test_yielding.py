@@ -104,6 +104,7 @@ def test_an_agent_that_ends_over_open_children_has_yielded(fleet: Fleet) -> None
     assert "all handed out" in told
 
 
+@pytest.mark.long
 def test_an_agent_that_always_ends_so_fails_in_the_end(fleet: Fleet) -> None:
     task = start(fleet, max_attempts=1)
     lines = ("agentq('submit', '--to', 'maker', '--instructions', str(time.time_ns()))",)

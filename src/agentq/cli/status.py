@@ -22,8 +22,8 @@ from agentq.cli.screen import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Unavailable
+from agentq.core.gates import gates_of
 from agentq.core.policy_steps import policy_words
-from agentq.core.task import NO_GATES
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
@@ -209,17 +209,13 @@ def _gates(task: Task) -> str:
         gates.append(
             f"approved by {details.approved_by}" if details.approved_by else "needs approval"
         )
-    wanted = spec.gates
-    if (wanted, details.role_gates) != (NO_GATES, NO_GATES):
-        from agentq.core.reviews import gates_of  # start-up: most tasks have none
-
-        wanted = gates_of(task)
+    wanted = gates_of(task)
     if wanted.verify:
         gates.append(f"verified by `{wanted.verify}`")
     if wanted.reviewer:
         least = f" with {wanted.min_score} of 100" if wanted.min_score else ""
         gates.append(f"accepted by {wanted.reviewer}{least}")
-    if wanted.person or spec.review:
+    if wanted.person:
         gates.append("needs review")
     return ", ".join(gates)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from agentq.core import triggers as t
 from agentq.core.digests import spec_digest
 from agentq.core.errors import AgentqError, Conflict
+from agentq.core.gates import gates_of
 from agentq.core.policy_steps import is_asked
 from agentq.core.reserved_names import VERIFY_LOG, is_worker_record
-from agentq.core.reviews import gates_of
 from agentq.core.states import State
 from agentq.core.task import Note, Task
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from agentq.core.digests import spec_digest
 from agentq.core.effects import CancelTasks, Notify
-from agentq.core.reviews import gates_of, not_asked
+from agentq.core.gates import gates_of
+from agentq.core.reviews import not_asked
 from agentq.core.schedule import approval_deadline, next_escalation, remind_ms
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, blocked, completed, over, waits

@@ -8,11 +8,11 @@ from agentq.core.children import check_children
 from agentq.core.digests import spec_digest
 from agentq.core.effects import Effect, Notify, StopHolder
 from agentq.core.errors import Refused
-from agentq.core.gates import missing_evidence
+from agentq.core.gates import gates_of, missing_evidence
 from agentq.core.limits import CRASHES_MAX, WARN_SHARE, overspent, shorten
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.retry import backoff_ms
-from agentq.core.reviews import asked_for_review, gates_of, parse_review
+from agentq.core.reviews import asked_for_review, parse_review
 from agentq.core.schedule import expiry
 from agentq.core.spec_types import check_usage
 from agentq.core.states import State

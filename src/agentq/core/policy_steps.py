@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agentq.core.durations import format_duration
-from agentq.core.reviews import gates_of
+from agentq.core.gates import gates_of
 from agentq.core.schedule import approval_deadline, awaits_approval, next_escalation
 from agentq.core.states import State
 from agentq.core.task import NO_POLICY, OnTimeout, Task

@@ -13,11 +13,12 @@ from agentq.core.choices import Ruling
 from agentq.core.digests import text_digest
 from agentq.core.effects import CancelTasks, Effect, Notify, RequestReview
 from agentq.core.errors import Refused
+from agentq.core.gates import gates_of
 from agentq.core.limits import NOTE_CHARS_MAX, ROUNDS_MAX, shorten
 from agentq.core.schedule import remind_ms
 from agentq.core.states import State
 from agentq.core.steps import Step, again, annotated, completed, over
-from agentq.core.task import NO_GATES, NO_POLICY, Gates, Task, TaskDetails
+from agentq.core.task import NO_POLICY, Gates, Task, TaskDetails
 from agentq.core.values import replace
 
 #: How much of a task's id the id of its review has.
@@ -33,28 +34,6 @@ class ReviewResult:
     ruling: Ruling
     score: int = -1
     notes: str = ""
-
-
-def gates_of(task: Task) -> Gates:
-    """The gates that a report must pass: the task's own, and those of its role's settings.
-
-    Where both say something, the task's reviewer and check count, and the stricter numbers.
-    """
-    own, role = task.spec.gates, task.details.role_gates
-    if task.spec.reviews and role.reviewer:
-        # A review is not reviewed: two roles that review each other would never end.
-        role = replace(role, reviewer="", min_score=0, max_rounds=0)
-    person = own.person or role.person or task.spec.review
-    if role is NO_GATES or role == NO_GATES:
-        return own if own.person == person else replace(own, person=person)
-    rounds = [each for each in (own.max_rounds, role.max_rounds) if each]
-    return Gates(
-        own.verify or role.verify,
-        own.reviewer or role.reviewer,
-        max(own.min_score, role.min_score),
-        min(rounds, default=0),
-        person,
-    )
 
 
 def parse_review(data: str) -> ReviewResult:

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from agentq.contracts.service_values import Overhead, Quality
 from agentq.contracts.store import Filter, LogRow, Order, Reader, Store, TaskRow
 from agentq.core.errors import AgentqError, Damaged
+from agentq.core.gates import gates_of
 from agentq.core.phases import TaskLife, divide
-from agentq.core.reviews import gates_of, review_id
+from agentq.core.reviews import review_id
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import LogEntry
 from agentq.core.values import replace

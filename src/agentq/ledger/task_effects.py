@@ -19,8 +19,9 @@ from agentq.core.effects import (
     SpawnNext,
 )
 from agentq.core.errors import AgentqError, Refused
+from agentq.core.gates import gates_of
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
-from agentq.core.reviews import REVIEW_EXAMPLE, gates_of, parse_review
+from agentq.core.reviews import REVIEW_EXAMPLE, parse_review
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import Cancel, ReviewFailed, Verdict
