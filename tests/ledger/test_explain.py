@@ -98,6 +98,13 @@ def _step_of_a_run(env: LedgerEnv) -> None:
     env.submit(requires_approval=True, parent="run-1", sender="agentq")
 
 
+def _below_a_step_of_a_run(env: LedgerEnv) -> None:
+    """What is above the run was pruned long ago."""
+    env.submit("run-1", "coordinator", type="run", sender="ann", parent="gone")
+    env.submit("step", parent="run-1", sender="agentq")
+    env.submit(requires_approval=True, parent="step", sender="agentq")
+
+
 def _with_reviewer(env: LedgerEnv) -> None:
     env.submit(gates=Gates(reviewer="reviewer", person=True))
     env.start()
@@ -139,6 +146,10 @@ CAUSES: dict[str, tuple[Callable[[LedgerEnv], object], list[str]]] = {
     "an approval that nobody gave in time": (
         lambda env: _escalated(env, ApprovalPolicy()),
         ["nobody approved it within 600 s"],
+    ),
+    "what a step of a run asked for": (
+        _below_a_step_of_a_run,
+        ["by somebody other than agentq or ann"],
     ),
     "a step of somebody's run": (_step_of_a_run, ["by somebody other than agentq or ann"]),
     "a reviewer": (
