@@ -213,7 +213,8 @@ def _about_relatives(world: World, shadow: Shadow) -> tuple[Shadow, t.Trigger]:
         return one_of(above or parents), t.Cancel(by, "none of it", tree=rng.random() < 0.8)
     if how < 0.75:
         dead = [each for each in everybody if each.state in (FAILED, EXPIRED)]
-        related = [each for each in dead if each.parent_key or model.kin.get(each.key)]
+        related = [each for each in dead if each.parent_key in model.shadows]
+        related = related or [each for each in dead if model.kin.get(each.key)]
         return one_of(related or dead), t.Requeue(by, "once more")
     if how < 0.85:
         reviews = [each for each in everybody if each.spec.reviews and not each.holder]

@@ -20,6 +20,7 @@ from agentq.core import (
 )
 from agentq.core.digests import spec_digest
 from agentq.core.effects import CancelTasks
+from agentq.core.gates import gates_of
 from agentq.core.states import State
 from agentq.core.task import ApprovalPolicy, OnTimeout, Task, TaskDetails
 from agentq.core.values import replace
@@ -213,19 +214,19 @@ def a_verdict_is_given_on_another_attempt() -> AbstractContextManager[Any]:
 
 @breaks(REVIEWS)
 def the_least_score_is_not_asked() -> AbstractContextManager[Any]:
-    real = reviews.gates_of
+    real = gates_of
     return patch.object(reviews, "gates_of", lambda task: replace(real(task), min_score=0))
 
 
 @breaks(REVIEWS)
 def rounds_are_not_counted() -> AbstractContextManager[Any]:
-    real = reviews.gates_of
+    real = gates_of
     return patch.object(reviews, "gates_of", lambda task: replace(real(task), max_rounds=99))
 
 
 @breaks(REVIEWS)
 def a_person_is_not_asked_after_the_reviewer() -> AbstractContextManager[Any]:
-    real = reviews.gates_of
+    real = gates_of
     return patch.object(reviews, "gates_of", lambda task: replace(real(task), person=False))
 
 
