@@ -141,3 +141,15 @@ def test_a_dead_letter_made_of_a_template_belongs_to_its_tree_once_it_is_reopene
     with pytest.raises(Refused) as refusal:
         env.start("last")
     assert refusal.value.code == "budget"
+
+
+def test_a_dead_letter_made_of_a_template_is_reopened_and_said_in_other_words(
+    env: LedgerEnv,
+) -> None:
+    part = Spec("part", "worker", each="result.parts", instructions="do {{ item }}")
+    env.submit("first", next=(part,))
+    env.complete("first")
+    env.ledger.requeue(env.key("part"), "boss")
+    edited = env.ledger.edit(env.key("part"), t.Edit("boss", instructions="do all of it"))
+    assert edited.spec.instructions == "do all of it"
+    assert env.claim() == ["part"]

@@ -70,7 +70,7 @@ class RecordedWorld(World):
         self.profile = dataclasses.replace(self.profile, rates=NO_FAULTS)
         self.alike = self.dice("alike").choice(("alike", "unlike", "mixed"))
         if self.alike != "alike":
-            self.specs = UnlikeSpecs(self.rng, self.profile.features)
+            self.specs = UnlikeSpecs(self.rng, self.profile.features, self.profile.kinship)
         self._reader = self._new_ledger()
 
     def dice(self, purpose: str) -> Random:

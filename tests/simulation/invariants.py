@@ -35,10 +35,14 @@ from agentq.core.values import replace
 from agentq.ledger.codec import decode_rate, decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 from agentq.stores.sqlite.store import SqliteStore
-from tests.simulation import circuits
+from tests.simulation import circuits, leaders
 from tests.simulation.calls import Call
+from tests.simulation.endings import Expected
+from tests.simulation.facts import StepFacts
+from tests.simulation.following import following
 from tests.simulation.model import Model, Remembered, body_of, names_of
-from tests.simulation.shadow import Expected, Shadow
+from tests.simulation.relations import RelationChecker, is_explained
+from tests.simulation.shadow import Shadow
 from tests.simulation.standing import CANCELLED, COMPLETE, HOLDER_SAYS, RUNNING
 from tests.simulation.violation import (
     ARTIFACTS,
@@ -70,21 +74,12 @@ _ROLE_CIRCUITS = "SELECT name, circuit ->> 'reason' FROM roles WHERE circuit <> 
 _TELLS = {"Announce": "role", "PublishResult": "name", "Reply": "status", "Notify": "kind"}
 
 
-class StepFacts:
-    """What one step committed."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[Shadow, Event]] = []
-        self.ended: dict[str, Shadow] = {}
-        self.claimed: list[int] = []
-        self.vanished: list[int] = []
-
-
 class Checker:
     """Holds the database against the model."""
 
     def __init__(self, store: SqliteStore, model: Model) -> None:
         self.model = model
+        self.relations = RelationChecker(model)
         self.now = store.now
         self._database = store._writer
         self._changes = -1
@@ -114,16 +109,23 @@ class Checker:
             self.model.lanes = frozenset(self._all("SELECT lanes FROM head")[0][0].split())
         if call.verb == "limits":
             self._read_limits()
-        for row in self._new_events():
+        for row in self._new_events(call):
             self._take_event(call, facts, row)
         self._check_circuits(call, facts)
         self._check_graph(facts)
+        if self.model.has_kin:
+            self.relations.check(facts)
+            self._check_terms(call)
         self._check_rows(call, facts)
         if call.verb == "prune":
             self._learn_kept_names()
         self._check_outbox(call, facts)
         self.model.quotas.check(self._all, self.now(), self.model.seen)
         return facts
+
+    def _check_terms(self, call: Call) -> None:
+        stored = self._all("SELECT name, holder, term, expires_at FROM terms")
+        self.model.terms = leaders.check(call, self.model.terms, stored, self.now())
 
     def _read_limits(self) -> None:
         for name, running, review, paused, rate in self._all(_LIMITS):
@@ -139,11 +141,11 @@ class Checker:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def _new_events(self) -> list[EventRow]:
+    def _new_events(self, call: Call) -> list[EventRow]:
         """What was appended, in the order in which it was decided.
 
-        Positions are in the order of commits. Within one commit a task that follows a completion is
-        written before it; it is told after it, because that is what caused it.
+        Positions are in the order of commits. Within one commit new tasks are written first; those
+        that nobody submitted are told last, because of what caused them.
         """
         rows = []
         for position, *columns in self._all(_EVENTS, self._position):
@@ -154,7 +156,7 @@ class Checker:
             self.model.log.append((position, self._id_of(row.key), row.version))
             self.model.log_keys.append(row.key)
             rows.append(row)
-        if any(row.trigger != "Submit" for row in rows):
+        if call.verb != "submit" and any(row.trigger != "Submit" for row in rows):
             rows.sort(key=lambda row: row.trigger == "Submit")
         return rows
 
@@ -172,6 +174,8 @@ class Checker:
             raise Violation(TIMERS, f"{shadow.id}: {event} at {self.now()} of the store's clock")
         effects = self.model.apply(shadow, event)
         self._replay(shadow, event)
+        if self.model.has_kin:
+            self.relations.check_event(shadow, event, before)
         self.model.seen.add(f"{before} --{row.trigger}--> {event.state}")
         self._owed[shadow.key, event.version] = Counter(
             effect for effect in effects if effect[0] in self.model.lanes
@@ -199,6 +203,8 @@ class Checker:
         task_id, body = self._all("SELECT id, body FROM specs WHERE key = ?", row.key)[0]
         asked = {spec.id: spec for spec in call.specs} if call.verb == "submit" else {}
         spec = asked.get(task_id) or self._spawned(facts, task_id, row.at)
+        if spec is None and self.model.has_kin:
+            spec = self.relations.review_asked_for(facts, decode_spec(body))
         if spec is None:
             raise Violation(GRAPH, f"nobody asked for {task_id}")
         if decode_spec(body) != spec:
@@ -244,11 +250,12 @@ class Checker:
         just_born = {of.id for of, event in facts.events if isinstance(event.trigger, Submit)}
         there = self.model.by_id.keys() - just_born
         for shadow in facts.ended.values():
-            family = {child.id: child for child in shadow.spec.next}
-            if shadow.state is not COMPLETE or task_id not in family:
+            family = following(shadow) if shadow.state is COMPLETE else {}
+            if task_id not in family:
                 continue
-            asked = family[task_id].after
-            born = {each for each in family if not self.model.is_kept(each, at)}
+            asked = family[task_id].spec.after
+            made = [each for each in family if not family[each].refused]
+            born = {each for each in made if not self.model.is_kept(each, at)}
             after = tuple(each for each in asked if each in there or each in born)
             said = [event.trigger for of, event in facts.events if of is shadow]
             notes = [each.text for each in said if isinstance(each, Comment)]
@@ -256,7 +263,7 @@ class Checker:
                 raise Violation(
                     GRAPH, f"{task_id} comes after {asked}, and nobody says what is gone"
                 )
-            return replace(family[task_id], parent=shadow.id, after=after)
+            return replace(family[task_id].spec, parent=shadow.id, after=after)
         return None
 
     def _check_explained(
@@ -282,6 +289,7 @@ class Checker:
             explained = shadow.id in facts.ended and bool(shadow.spec.next)
         else:
             explained = any(key == shadow.key and type(told) is kind for key, told in call.items)
+            explained = explained or is_explained(call, facts, shadow, trigger)
         if not explained:
             broken = FENCE if isinstance(trigger, HOLDER_SAYS) else RULES
             raise Violation(broken, f"nobody asked for {trigger} of {shadow.id}")
@@ -311,10 +319,10 @@ class Checker:
             for child in self.model.children.get(task_id, ()):
                 if task_id in child.waiting:
                     raise Violation(GRAPH, f"{child.id} still waits for {task_id}, which is over")
-            for following in shadow.spec.next if shadow.state is COMPLETE else ():
-                taken = self.model.is_kept(following.id, self.now())
-                if following.id not in self.model.by_id and not taken:
-                    raise Violation(GRAPH, f"{task_id} is complete, {following.id} did not follow")
+            for name in following(shadow) if shadow.state is COMPLETE else ():
+                taken = self.model.is_kept(name, self.now())
+                if name not in self.model.by_id and not taken:
+                    raise Violation(GRAPH, f"{task_id} is complete, {name} did not follow")
 
     # -- rows ------------------------------------------------------------------------------------
 

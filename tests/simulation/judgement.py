@@ -13,18 +13,26 @@ from agentq.contracts.store import Lease
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import (
     AddArtifact,
+    Cancel,
+    ChildrenSubmitted,
     ClaimTask,
+    DependencyEnded,
+    Event,
     RefuseReport,
     Report,
+    ReviewFailed,
     Stopped,
     Tick,
     Trigger,
+    Verdict,
+    Yield,
 )
 from agentq.ledger.claims import Held
 from agentq.ledger.submit import Submitted
+from tests.simulation import leaders
 from tests.simulation.calls import MANY_TRANSACTIONS, Call, Outcome
 from tests.simulation.circuits import ModelCircuits
-from tests.simulation.invariants import StepFacts
+from tests.simulation.facts import StepFacts
 from tests.simulation.model import Model, Remembered, body_of, names_of
 from tests.simulation.shadow import Shadow
 from tests.simulation.standing import CANCELLED, COMPLETE, REVIEW, RUNNING, Objection
@@ -32,12 +40,14 @@ from tests.simulation.violation import (
     CANCEL,
     DEDUP,
     DRAIN,
+    FAMILY,
     FENCE,
     INPUT,
     LEASE,
     LIMITS,
     LOST,
     ONCE,
+    POLICY,
     SURROUNDINGS,
     TIMERS,
     Violation,
@@ -78,6 +88,8 @@ class Judge:
         expected = Expectation(circuits=self.model.circuits.after(call, now))
         if call.items:
             expected.objections = [self._objection(key, told, now) for key, told in call.items]
+            if self.model.has_kin and len(call.items) > 1:
+                self._object_to_yields(call, expected)
         if call.verb == "claim":
             expected.first = self.model.next_up(call.role, now)
             allowed = self.model.circuits.allowed(call.provider, now)
@@ -111,6 +123,25 @@ class Judge:
             return None
         return shadow.why_not(trigger, max(now, shadow.updated_at))
 
+    def _object_to_yields(self, call: Call, expected: Expectation) -> None:
+        """Of several that leave at once, the last must not close a ring."""
+        left: list[Shadow] = []
+        try:
+            for place, (key, told) in enumerate(call.items):
+                if not isinstance(told, Yield) or expected.objections[place] is not None:
+                    continue
+                shadow = self.model.shadows[key]
+                children = self.model.open_children(key)
+                if self.model.waits_for_itself(shadow.id, children):
+                    expected.objections[place] = (FAMILY, f"{shadow.id} closes a ring of waits")
+                    continue
+                is_over = told.wait == "any" and shadow.ended_since
+                shadow.yielded = told.wait if children and not is_over else ""
+                left.append(shadow)
+        finally:
+            for shadow in left:
+                shadow.yielded = ""
+
     def _claim_objection(self, call: Call, now: int) -> Objection:
         key = call.items[0][0]
         shadow = self.model.shadows.get(key)
@@ -128,7 +159,6 @@ class Judge:
         return objection
 
     def _expect_submit(self, call: Call, expected: Expectation, now: int) -> None:
-        model = self.model
         if call.fence and not self._is_held(Lease(*call.fence, 0)):
             expected.refusal = (FENCE, f"attempt {call.fence} submitted {call.specs}")
             return
@@ -150,15 +180,41 @@ class Judge:
                     expected.named.append((spec, known or spec.id))
                 if not known and first is spec:
                     fresh[spec.id] = spec
+        if any(spec.each for spec in call.specs):
+            expected.refusal = (INPUT, f"{call} is for the parts of nobody's result")
         for spec in fresh.values():
-            kept = [child.id for child in spec.next if model.is_kept(child.id, now)]
-            if kept:
-                expected.refusal = expected.refusal or (DEDUP, f"{kept} were pruned")
-            unknown = [d for d in spec.after if d not in model.by_id and d not in fresh]
-            if unknown or _is_in_a_loop(spec, fresh):
-                expected.refusal = expected.refusal or (
-                    INPUT, f"{spec.id} comes after {unknown}, or after itself",
-                )  # fmt: skip
+            expected.refusal = expected.refusal or self._refusal(spec, fresh, now)
+
+    def _refusal(self, spec: Spec, fresh: dict[str, Spec], now: int) -> Objection:
+        """Why a spec cannot be accepted, beside those that come with it."""
+        model = self.model
+        family = [spec, *spec.next]
+        silent = [s.id for s in family if s.irreversible and s.approval.on_timeout == "approve"]
+        if silent:
+            return POLICY, f"silence would approve {silent}"
+        if spec.parent and self._closes_a_ring(spec, fresh):
+            return FAMILY, f"{spec.id} and {spec.parent} wait for each other"
+        kept = [child.id for child in spec.next if model.is_kept(child.id, now)]
+        if kept:
+            return DEDUP, f"{kept} were pruned"
+        unknown = [d for d in spec.after if d not in model.by_id and d not in fresh]
+        if unknown or _is_in_a_loop(spec, fresh):
+            return INPUT, f"{spec.id} comes after {unknown}, or after itself"
+        return None
+
+    def _closes_a_ring(self, spec: Spec, fresh: dict[str, Spec]) -> bool:
+        """Whether a new child waits for its parent, which waits for its children already."""
+        parent = self.model.by_id.get(spec.parent)
+        if parent is None or not parent.yielded:
+            return False
+        seen, left = set[str](), [spec.id]
+        while left:
+            here = left.pop()
+            if here in fresh and here not in seen:
+                seen.add(here)
+                left += fresh[here].after
+        awaited = {each for new in seen for each in fresh[new].after}
+        return self.model.waits_for_itself(parent.id, seen | awaited)
 
     def _known_as(self, spec: Spec, call: Call, now: int) -> str | tuple[str, str]:
         """The id of the task that these words made before, "" if none, or why they conflict."""
@@ -202,6 +258,8 @@ class Judge:
             )
         elif call.verb == "tick":
             self._judge_tick(facts, now)
+        elif call.verb == "hold":
+            leaders.judge(call, outcome.value, self.model.terms, now)
 
     def _judge_items(
         self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts
@@ -216,19 +274,28 @@ class Judge:
             if isinstance(task, Task):
                 if objection is not None:
                     raise Violation(objection[0], f"accepted: {objection[1]}")
-                self._check_answer(key, told, task)
+                self._check_answer(key, told, task, facts)
                 continue
             if objection is None:
                 raise Violation(INPUT, f"{call} is right and was refused: {answer}")
-            traces = [event for shadow, event in facts.events if shadow.key == key]
+            traces = [
+                event
+                for shadow, event in facts.events
+                if shadow.key == key and not _is_of_others(event)
+            ]
             # Whoever ends some and claims the next may be given what it has lost.
             may_leave = (RefuseReport, ClaimTask) if call.role else RefuseReport
             if any(not isinstance(event.trigger, may_leave) for event in traces):
                 raise Violation(FENCE, f"{call} was refused and left {traces}")
 
-    def _check_answer(self, key: int, told: Trigger, answer: Task) -> None:
+    def _check_answer(self, key: int, told: Trigger, answer: Task, facts: StepFacts) -> None:
         shadow = self.model.shadows[key]
-        if (answer.state, answer.epoch) != (shadow.state, shadow.epoch):
+        # What others come to in the same step may carry it on, after it was answered.
+        carried_on = any(
+            of is shadow and _is_of_others(event) and type(event.trigger) is not type(told)
+            for of, event in facts.events
+        )
+        if (answer.state, answer.epoch) != (shadow.state, shadow.epoch) and not carried_on:
             raise Violation(LOST, f"the answer {answer} to {told} is not what was committed")
         if answer.state is COMPLETE and not isinstance(told, ClaimTask):
             told_by = (type(told).__name__, answer.epoch, answer.summary)
@@ -335,9 +402,18 @@ def _is_in_a_loop(spec: Spec, fresh: dict[str, Spec]) -> bool:
     return False
 
 
+def _is_of_others(event: Event) -> bool:
+    """Whether a task's event was caused by what became of another one."""
+    told = event.trigger
+    if isinstance(told, Verdict):
+        return bool(told.review)
+    return isinstance(told, DependencyEnded | ChildrenSubmitted | ReviewFailed | Cancel)
+
+
 def _was_accepted(shadow: Shadow, told: Report) -> bool:
     """The same report again, after a lost answer: it stands, and is accepted only once."""
     if shadow.state not in (COMPLETE, REVIEW) or shadow.report is None:
         return False
     epoch, _, *words = shadow.report
-    return [epoch, *words] == [told.epoch, told.summary, told.result, told.result_sha256]
+    said = [told.epoch, told.summary, told.result, told.result_sha256, told.data]
+    return [epoch, *words] == said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agentq.core.limits import RoleLimits
@@ -10,10 +11,13 @@ from agentq.core.states import State
 from agentq.core.task import Spec
 from agentq.core.triggers import Event
 from agentq.core.values import replace
+from tests.simulation.answers import Judgement, meaning
 from tests.simulation.circuits import NO_LIMIT, ModelCircuits
+from tests.simulation.endings import Expected
+from tests.simulation.following import following
 from tests.simulation.quotas import Quotas
-from tests.simulation.shadow import Expected, Shadow
-from tests.simulation.standing import READY, REVIEW
+from tests.simulation.shadow import Shadow
+from tests.simulation.standing import CANCELLED, COMPLETE, READY, REVIEW
 from tests.simulation.violation import EFFECTS, IRREVERSIBLE, LIMITS, Violation
 
 
@@ -51,6 +55,17 @@ class Model:
         #: Tasks of which there are files.
         self.files: set[str] = set()
         self.children: defaultdict[str, list[Shadow]] = defaultdict(list)
+        #: By the parent's key, the tasks that were submitted as its children.
+        self.kin: defaultdict[int, list[Shadow]] = defaultdict(list)
+        #: By the key of a completed task, those that it named as next.
+        self.followers: defaultdict[int, list[Shadow]] = defaultdict(list)
+        #: Whether tasks of this history are related by more than what they come after.
+        self.has_kin = False
+        #: By author, the tasks that review what it reported.
+        self.reviews_of: defaultdict[str, list[Shadow]] = defaultdict(list)
+        #: Reviews whose verdicts were delivered, and who leads which loop.
+        self.delivered_reviews: set[str] = set()
+        self.terms: dict[str, tuple[str, int, int]] = {}
         self.limits: dict[str, RoleLimits] = {}
         self.circuits = ModelCircuits()
         self.running: Counter[str] = Counter()
@@ -84,7 +99,42 @@ class Model:
                 found.add(shadow.spec.parent)
                 for child in shadow.spec.next:
                     found.update((child.id, *child.after))
+                found.update(child.id for child in self.kin.get(shadow.key, ()))
         return found
+
+    def open_children(self, key: int) -> set[str]:
+        return {child.id for child in self.kin.get(key, ()) if not child.over}
+
+    def waits_for_itself(self, task_id: str, through: Iterable[str]) -> bool:
+        seen, left = set[str](), list(through)
+        while left:
+            here = left.pop()
+            if here == task_id:
+                return True
+            shadow = self.by_id.get(here)
+            if here not in seen and shadow is not None and not shadow.over:
+                seen.add(here)
+                left += shadow.waiting
+                left += self.open_children(shadow.key) if shadow.yielded else ()
+        return False
+
+    def waiting_parent(self, key: int) -> str:
+        parent = self.shadows.get(self.shadows[key].parent_key)
+        return parent.id if parent is not None and parent.yielded else ""
+
+    def judgement(self, review: str, reviewed: str) -> Judgement | None:
+        shadow = self.by_id.get(review)
+        if shadow is None or shadow.spec.reviews != reviewed or review in self.delivered_reviews:
+            return None
+        said = meaning(shadow.report[5]) if shadow.report and shadow.state is COMPLETE else None
+        of = shadow.spec.inputs.get("epoch", 0)
+        return said and replace(said, role=shadow.spec.to, of=of)
+
+    def parent_of(self, task_id: str) -> str:
+        return self.by_id[task_id].spec.parent if task_id in self.by_id else ""
+
+    def role_of(self, task_id: str) -> str:
+        return self.by_id[task_id].spec.to if task_id in self.by_id else ""
 
     # -- changes ---------------------------------------------------------------------------------
 
@@ -94,6 +144,21 @@ class Model:
         self.files.add(shadow.id)
         for parent in shadow.spec.after:
             self.children[parent].append(shadow)
+        if shadow.spec.reviews:
+            self.reviews_of[shadow.spec.reviews].append(shadow)
+
+    def adopted(self, child: Shadow) -> None:
+        """Note whose child a new task is, unless its parent never opens again."""
+        parent = self.by_id.get(child.spec.parent)
+        if parent is not None and parent.state not in (COMPLETE, CANCELLED):
+            child.parent_key = parent.key
+            self.kin[parent.key].append(child)
+        elif parent is not None and child.id in following(parent):
+            self.followers[parent.key].append(child)
+
+    def has_below(self, shadow: Shadow) -> bool:
+        """Whether a task has children, or tasks that followed it."""
+        return bool(self.kin.get(shadow.key) or self.followers.get(shadow.key))
 
     def is_kept(self, task_id: str, now: int) -> bool:
         """Whether it was pruned, and its name may not be given again yet."""
@@ -110,6 +175,12 @@ class Model:
             self.names[name] = Remembered(shadow.id, body_of(shadow.submitted), 0)
         self.windows[name] = self.names[name].expires_at
         self.pruned[shadow.id] = shadow.state
+        self.kin.pop(key, None)
+        self.reviews_of.pop(shadow.id, None)
+        if shadow.spec.reviews in self.reviews_of:
+            self.reviews_of[shadow.spec.reviews].remove(shadow)
+        if shadow.parent_key in self.kin:
+            self.kin[shadow.parent_key].remove(shadow)
         for child in self.children.pop(shadow.id, ()):
             child.gone[shadow.id] = shadow.state
         for parent in shadow.spec.after:

@@ -10,7 +10,7 @@ from agentq.core.values import replace
 from tests.simulation.calls import Call, apply
 from tests.simulation.model import body_of
 from tests.simulation.shadow import Shadow
-from tests.simulation.specs import ROLES, SENDERS
+from tests.simulation.specs import ROLES, SENDERS, SIGNAL_NAMES
 from tests.simulation.standing import BLOCKED, EXPIRED, FAILED, PENDING, REVIEW
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ def _spoiled(world: World, specs: list[Spec]) -> list[Spec]:
         return [*specs, replace(first, instructions="something else")]
     if how == 2 and first.idempotency_key:
         return [*specs, _named(body_of(first), f"again-{world.unique()}", first.idempotency_key)]
+    wanted = [each.id for each in world.model.shadows.values() if each.spec.gates.reviewer]
+    if how == 4 and wanted and world.rng.random() < 0.6:
+        # The name that a review is to have is taken before anybody reviews.
+        return [replace(first, id=f"{world.rng.choice(wanted)}.review-1", next=(), after=())]
     coming = [child.id for shadow in world.model.shadows.values() for child in shadow.spec.next]
     if how == 3 and coming:
         # The name of a task that is to follow another is taken before it follows.
@@ -132,6 +136,8 @@ def people(world: World) -> Script:
         else:
             shadow = rng.choice(shadows)
             trigger = _anything(world, shadow)
+            if world.profile.kinship and rng.random() < 0.5:
+                shadow, trigger = _about_relatives(world, shadow)
         call = apply(_who(trigger), world.ledger(), shadow.key, trigger)
         outcome = world.do(call)
         if outcome.worth_a_retry and rng.random() < 0.5:
@@ -150,6 +156,8 @@ def _wanted(world: World, shadow: Shadow) -> t.Trigger:
         ruling = t.Ruling.ACCEPT if world.healed else rng.choice(tuple(t.Ruling))
         by = shadow.report[1] if shadow.report and world.fault(0.1) else kind
         return t.Verdict(by, ruling, "as I see it")
+    if shadow.state is PENDING and shadow.awaited and (rng.random() < 0.6 or shadow.approved):
+        return t.Signal(kind, shadow.awaited[0], rng.choice(("", '{"url":"there"}')))
     if shadow.state is PENDING or shadow.blocked_for == "approval_timeout":
         if world.fault(0.1):
             return t.Reject(kind, "no")
@@ -186,6 +194,33 @@ def _anything(world: World, shadow: Shadow) -> t.Trigger:
         t.Verdict(by, t.Ruling.ACCEPT),
     )
     return rng.choice(choices if shadow.state is not BLOCKED else choices[:9])
+
+
+def _about_relatives(world: World, shadow: Shadow) -> tuple[Shadow, t.Trigger]:
+    """Signals to whoever wants them or not, trees cancelled, relatives opened again and judged."""
+    rng, by, model = world.rng, rng_by(world), world.model
+    everybody = list(model.shadows.values())
+
+    def one_of(chosen: list[Shadow]) -> Shadow:
+        return rng.choice(chosen or [shadow])
+
+    how = rng.random()
+    if how < 0.4:
+        return shadow, t.Signal(by, rng.choice(SIGNAL_NAMES), rng.choice(("", "[1]")))
+    if how < 0.6:
+        parents = [each for each in everybody if model.kin.get(each.key) and not each.over]
+        above = [each for each in parents if any(map(model.has_below, model.kin[each.key]))]
+        return one_of(above or parents), t.Cancel(by, "none of it", tree=rng.random() < 0.8)
+    if how < 0.75:
+        dead = [each for each in everybody if each.state in (FAILED, EXPIRED)]
+        related = [each for each in dead if each.parent_key in model.shadows]
+        related = related or [each for each in dead if model.kin.get(each.key)]
+        return one_of(related or dead), t.Requeue(by, "once more")
+    if how < 0.85:
+        reviews = [each for each in everybody if each.spec.reviews and not each.holder]
+        return one_of([each for each in reviews if not each.over]), t.Edit(by, rng.choice(ROLES))
+    reviewed = [each for each in everybody if each.review_task and not each.over]
+    return one_of(reviewed), t.Verdict(by, rng.choice(tuple(t.Ruling)), "as I see it")
 
 
 def _edit(world: World, by: str) -> t.Edit:

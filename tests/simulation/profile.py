@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.faults import NO_FAULTS, FaultRates
-from tests.simulation.specs import FEATURES
+from tests.simulation.specs import FEATURES, KINSHIP
 
 HOUR_MS = 3_600_000
 
@@ -31,6 +31,8 @@ class Profile:
     dedup_ms: int
     #: Whether providers fail, and roles cannot work for a while.
     bad_surroundings: bool = False
+    #: How tasks are related (`specs.KINSHIP`): in half of the histories not at all.
+    kinship: frozenset[str] = frozenset()
 
     @classmethod
     def draw(cls, rng: Random, steps: int = 0) -> Profile:
@@ -51,3 +53,16 @@ class Profile:
             people_stay=rng.random() < 0.8,
             dedup_ms=rng.choice((8 * HOUR_MS, 30 * 24 * HOUR_MS)),
         )
+
+    def among_relatives(self, kinship: frozenset[str]) -> Profile:
+        """The same where tasks make others: fewer to begin with, and more time with faults."""
+        return replace(self, kinship=kinship, tasks=(self.tasks + 4) // 3, steps=self.steps + 20)
+
+
+def draw_kinship(seed: int) -> frozenset[str]:
+    """How the tasks of a history are related. It is drawn apart from all else, so that histories
+    without relatives are the same whatever others may know."""
+    rng = Random(f"descent {seed}")
+    if rng.random() >= 0.5:
+        return frozenset()
+    return frozenset(rng.sample(KINSHIP, rng.randrange(1, len(KINSHIP) + 1)))

@@ -8,13 +8,16 @@ there is not broken here in the same way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from agentq.core import triggers as t
 from agentq.core.digests import spec_digest
 from agentq.core.states import State
-from agentq.core.task import OnDependencyFailure, Usage
+from agentq.core.task import NO_POLICY, OnDependencyFailure
+from tests.simulation.endings import Expected, Move
+from tests.simulation.gated import Gated
 from tests.simulation.standing import (
     BLOCKED,
     CANCELLED,
@@ -26,18 +29,24 @@ from tests.simulation.standing import (
     OVER,
     PENDING,
     READY,
-    REVIEW,
     RUNNING,
-    Standing,
     said_anew,
 )
-from tests.simulation.violation import CANCEL, FENCE, GRAPH, IRREVERSIBLE, RULES, Violation
+from tests.simulation.violation import (
+    CANCEL,
+    FAMILY,
+    FENCE,
+    GRAPH,
+    IRREVERSIBLE,
+    POLICY,
+    REVIEWS,
+    RULES,
+    SIGNALS,
+    Violation,
+)
 
-#: Lane, effect, and the word that tells it from its siblings.
-Expected = tuple[str, str, str]
 
-
-class Shadow(Standing):
+class Shadow(Gated):
     """One task as it must be."""
 
     def apply(self, event: t.Event) -> list[Expected]:
@@ -55,6 +64,7 @@ class Shadow(Standing):
             self.holder = ""
         if state in OVER and not isinstance(trigger, t.RefuseReport | t.Comment):
             self.waiting, self.not_before = (), 0
+            self.yielded, self.awaited = "", []
         if (event.state, event.epoch) != (state, self.epoch):
             raise Violation(
                 self._blame(trigger, before),
@@ -68,61 +78,28 @@ class Shadow(Standing):
         uncertain = isinstance(trigger, t.Tick | t.FailAttempt | t.Release) and before is RUNNING
         if self.spec.irreversible and (uncertain or self.awaits_approval):
             return IRREVERSIBLE
+        if (
+            isinstance(trigger, t.Yield)
+            or getattr(trigger, "dependency", "") in self.ended_children
+        ):
+            return FAMILY
         if isinstance(trigger, t.Submit | t.DependencyEnded | t.Requeue):
             return GRAPH
+        if isinstance(trigger, t.Signal):
+            return SIGNALS
+        if isinstance(trigger, t.ReviewFailed) or (
+            isinstance(trigger, t.Verdict) and trigger.review
+        ):
+            return REVIEWS
+        if isinstance(trigger, t.Tick) and self.spec.approval != NO_POLICY:
+            return POLICY
         return CANCEL if isinstance(trigger, t.Cancel) else RULES
 
-    def _queue(self, at: int) -> tuple[State, list[Expected]]:
-        """Where a task goes that nobody holds."""
-        effects: list[Expected] = []
-        if self.not_before <= at:
-            self.not_before = 0
-        if self.awaits_approval and not self.asked_at:
-            self.asked_at, self.remind_at = at, at + DAY_MS
-            effects.append(("notify", "Notify", "approval_wanted"))
-        if self.waiting or self.not_before or self.awaits_approval:
-            return PENDING, effects
-        return READY, [("delivery", "Announce", self.spec.to)]
-
-    def _end(self, state: State) -> tuple[State, list[Expected]]:
-        effects: list[Expected] = []
-        if self.spec.reply_to:
-            word = "completed" if state is COMPLETE else str(state)
-            effects.append(("reply", "Reply", word))
-        if state in (FAILED, EXPIRED):
-            effects.append(("notify", "Notify", "dead_letter"))
-        return state, effects
-
-    def _complete(self) -> tuple[State, list[Expected]]:
-        state, effects = self._end(COMPLETE)
-        self.completions += 1
-        if self.report and self.report[3]:
-            effects.append(("results", "PublishResult", self.report[3]))
-        return state, effects
-
-    def _block_for(self, kind: str, at: int) -> tuple[State, list[Expected]]:
-        self.blocked_for, self.remind_at = kind, at + DAY_MS
-        if self.spec.irreversible:
-            self.approved = False
-        effects: list[Expected] = [("notify", "Notify", "blocked")]
-        if self.spec.reply_to:
-            effects.append(("reply", "Reply", "blocked"))
-        return BLOCKED, effects
-
-    def _charge(self, cost: Usage) -> tuple[bool, list[Expected]]:
-        """Whether the budget is gone, and the one warning that it will be soon."""
-        self.spent += cost.tokens
-        if not cost.tokens or not self.spec.budget.tokens:
-            return False, []
-        allowed = self.spec.budget.tokens + self.extra
-        gone = self.spent >= allowed
-        if gone or self.warned or self.spent < allowed * 0.8:
-            return gone, []
-        self.warned = True
-        return False, [("notify", "Notify", "budget_low")]
-
-    def _submit(self, trigger: t.Submit, at: int) -> tuple[State, list[Expected]]:
+    def _submit(self, trigger: t.Submit, at: int) -> Move:
         self.submitted_at = at
+        self.children, self.awaited = trigger.children, list(self.spec.wait_for)
+        if trigger.refused:
+            return self._end(FAILED)  # `following` says whether it must be
         states = {each: self.peers.outcome(each) for each in self.spec.after}
         waiting = {each for each, state in states.items() if state not in OVER}
         if set(trigger.waiting_on) != waiting:
@@ -140,55 +117,60 @@ class Shadow(Standing):
                 return verdict
         return self._queue(at)
 
-    def _dependency_failed(self) -> tuple[State, list[Expected]] | None:
+    def _dependency_failed(self) -> Move | None:
         policy = self.spec.on_dependency_failure
         if policy is OnDependencyFailure.RUN:
             return None
         return self._end(CANCELLED if policy is OnDependencyFailure.SKIP else FAILED)
 
-    def _dependency(self, trigger: t.DependencyEnded, at: int) -> tuple[State, list[Expected]]:
-        if trigger.outcome is not COMPLETE:
-            verdict = self._dependency_failed()
+    def _dependency(self, trigger: t.DependencyEnded, at: int) -> Move:
+        ended, goes_on = trigger.dependency, False
+        if ended in self.children:
+            goes_on = self._child_ended(ended)
+        if ended in self.waiting:
+            goes_on = True
+            verdict = None if trigger.outcome is COMPLETE else self._dependency_failed()
             if verdict:
                 return verdict
-        self.waiting = tuple(each for each in self.waiting if each != trigger.dependency)
-        return (BLOCKED, []) if self.state is BLOCKED else self._queue(at)
+            self.waiting = tuple(each for each in self.waiting if each != ended)
+        return self._queue(at) if goes_on and self.state is PENDING else (self.state, [])
 
-    def _approve(self, trigger: t.Approve, at: int) -> tuple[State, list[Expected]]:
-        self.approved, self.remind_at = True, 0
+    def _approve(self, trigger: t.Approve, at: int) -> Move:
+        self.approved, self.remind_at, self.escalations = True, 0, 0
         self.approvals += 1
         return self._queue(at)
 
-    def _claim(self, trigger: t.ClaimTask, at: int) -> tuple[State, list[Expected]]:
+    def _claim(self, trigger: t.ClaimTask, at: int) -> Move:
         self.epoch += 1
         self.starts += 1
         self.holder, self.lease_end = trigger.holder, at + trigger.lease_ms
-        self.report = None
+        self.report, self.role_gates, self.ended_since = None, trigger.gates, 0
         return RUNNING, []
 
-    def _artifact(self, trigger: t.AddArtifact, at: int) -> tuple[State, list[Expected]]:
+    def _artifact(self, trigger: t.AddArtifact, at: int) -> Move:
         self.artifacts[trigger.epoch, trigger.name] = trigger.sha256
         return self.state, []
 
-    def _spend(self, trigger: t.Spend, at: int) -> tuple[State, list[Expected]]:
+    def _spend(self, trigger: t.Spend, at: int) -> Move:
         gone, effects = self._charge(trigger.cost)
         if not gone or self.state is CANCELLED:
             return self.state, effects
         state, effects = self._block_for("budget", at)
         return state, [("delivery", "StopHolder", f"{self.holder} {self.epoch}"), *effects]
 
-    def _report(self, trigger: t.Report, at: int) -> tuple[State, list[Expected]]:
+    def _report(self, trigger: t.Report, at: int) -> Move:
         _, warning = self._charge(trigger.cost)
         self.report = (
             trigger.epoch, self.holder, trigger.summary, trigger.result, trigger.result_sha256,
+            trigger.data,
         )  # fmt: skip
-        if self.spec.review:
-            self.remind_at = at + DAY_MS
-            return REVIEW, [("notify", "Notify", "review_wanted"), *warning]
+        if self.gates.person or self.gates.reviewer:
+            state, effects = self._ask_for_review(at)
+            return state, effects + warning
         state, effects = self._complete()
         return state, effects + warning
 
-    def _fail(self, trigger: t.FailAttempt, at: int) -> tuple[State, list[Expected]]:
+    def _fail(self, trigger: t.FailAttempt, at: int) -> Move:
         gone, warning = self._charge(trigger.cost)
         if trigger.kind is t.FailureKind.CRASHED:
             self.crashes += 1
@@ -206,10 +188,10 @@ class Shadow(Standing):
         self.not_before = at + max(int(window * trigger.jitter), 1)
         return PENDING, warning
 
-    def _block(self, trigger: t.BlockTask, at: int) -> tuple[State, list[Expected]]:
+    def _block(self, trigger: t.BlockTask, at: int) -> Move:
         return self._block_for("asked", at)
 
-    def _release(self, trigger: t.Release, at: int) -> tuple[State, list[Expected]]:
+    def _release(self, trigger: t.Release, at: int) -> Move:
         self.not_before = max(trigger.not_before, 0)
         self.interruptions += 1
         if self.spec.irreversible:
@@ -219,57 +201,52 @@ class Shadow(Standing):
         told: list[Expected] = [("notify", "Notify", "circuit_open")] if trigger.circuit else []
         return state, effects + told
 
-    def _answer(self, trigger: t.Answer, at: int) -> tuple[State, list[Expected]]:
+    def _answer(self, trigger: t.Answer, at: int) -> Move:
         self.remind_at = 0
         self.extra += trigger.extra_budget.tokens
         if trigger.resolution is t.Resolution.GIVE_UP:
             return self._end(FAILED)
         if trigger.resolution is t.Resolution.DONE:
-            self.report = (self.epoch, trigger.by, trigger.text, "", "")
+            self.report = (self.epoch, trigger.by, trigger.text, "", "", "")
             return self._complete()
         self.asked_at, self.warned = 0, False
         return self._again(at)
 
-    def _again(self, at: int) -> tuple[State, list[Expected]]:
-        budget = self.spec.budget.tokens
-        if budget and self.spent >= budget + self.extra:
-            return self._block_for("budget", at)
-        if self.spec.irreversible:
-            self.approved, self.asked_at = False, 0
-        return self._queue(at)
-
-    def _verdict(self, trigger: t.Verdict, at: int) -> tuple[State, list[Expected]]:
-        self.remind_at = 0
-        if trigger.ruling is t.Ruling.ACCEPT:
-            return self._complete()
-        if trigger.ruling is t.Ruling.REJECT:
-            return self._end(FAILED)
-        self.report = None
-        return self._again(at)
-
-    def _cancel(self, trigger: t.Cancel, at: int) -> tuple[State, list[Expected]]:
+    def _cancel(self, trigger: t.Cancel, at: int) -> Move:
         state, effects = self._end(CANCELLED)
         if self.holder:
             effects.append(("delivery", "StopHolder", f"{self.holder} {self.epoch}"))
         return state, effects
 
-    def _stopped(self, trigger: t.Stopped, at: int) -> tuple[State, list[Expected]]:
+    def _stopped(self, trigger: t.Stopped, at: int) -> Move:
         if not self.holder or trigger.epoch != self.epoch:
             raise Violation(FENCE, self._words(trigger))
         self.holder = ""
         return CANCELLED, []
 
-    def _requeue(self, trigger: t.Requeue, at: int) -> tuple[State, list[Expected]]:
+    def _requeue(self, trigger: t.Requeue, at: int) -> Move:
         under_way = {d for d in self.spec.after if self.parent_state(d) not in OVER}
         if set(trigger.waiting_on) != under_way:
             raise Violation(
                 GRAPH, f"{self.id} reopened, waits for {trigger.waiting_on}, not {under_way}"
             )
+        open_ones = self.peers.open_children(self.key)
+        if set(trigger.children) != open_ones:
+            raise Violation(
+                FAMILY, f"{self.id} reopened, knows of {trigger.children}, not {open_ones}"
+            )
         self.failures = self.crashes = self.not_before = self.remind_at = self.asked_at = 0
+        self.rounds, self.review_task, self.accepted = 0, "", 0
+        self.children, self.escalations = trigger.children, 0
         self.waiting, self.reopened_at, self.report = tuple(trigger.waiting_on), at, None
+        # An approval lets a task start once.
+        self.approved = False
+        if not self.epoch:
+            # It has not started: what it was told to wait for still must come.
+            self.awaited = list((Counter(self.spec.wait_for) - self.came).elements())
         return self._again(at)
 
-    def _edit(self, trigger: t.Edit, at: int) -> tuple[State, list[Expected]]:
+    def _edit(self, trigger: t.Edit, at: int) -> Move:
         before, self.spec = self.spec, said_anew(self.spec, trigger)
         if self.spec == before:
             raise Violation(RULES, f"{self.id} was edited, and says what it said before")
@@ -280,7 +257,7 @@ class Shadow(Standing):
             self.remind_at = 0
         return self._queue(at)
 
-    def _tick(self, trigger: t.Tick, at: int) -> tuple[State, list[Expected]]:
+    def _tick(self, trigger: t.Tick, at: int) -> Move:
         if self.state is RUNNING:
             self.crashes += 1
             if self.spec.irreversible:
@@ -291,31 +268,32 @@ class Shadow(Standing):
             return CANCELLED, []
         if self.state in (PENDING, READY) and self.expires_at and at >= self.expires_at:
             return self._end(EXPIRED)
-        if self.state is PENDING:
-            timeout = self.spec.approval_timeout_seconds * 1000
-            if self.awaits_approval and timeout and at >= self.asked_at + timeout:
-                self.asked_at = 0
-                return self._block_for("approval_timeout", at)
-            if self.not_before and at >= self.not_before:
-                if self.remind_at and at >= self.remind_at:
-                    self.remind_at = at + DAY_MS
-                return self._queue(at)
-        self.remind_at = at + DAY_MS
+        if self.deadline and at >= self.deadline:
+            return self._time_is_over(at)
+        if self.escalates_at and at >= self.escalates_at:
+            self.escalations += 1
+            self.remind_at = at + self.remind_ms
+            return self.state, [("notify", "Notify", "escalated")]
+        if self.state is PENDING and self.not_before and at >= self.not_before:
+            if self.remind_at and at >= self.remind_at:
+                self.remind_at = at + self.remind_ms
+            return self._queue(at)
+        self.remind_at = at + (DAY_MS if self.state is BLOCKED else self.remind_ms)
         return self.state, [("notify", "Notify", "reminder")]
 
-    def _stays(self, trigger: t.Trigger, at: int) -> tuple[State, list[Expected]]:
+    def _stays(self, trigger: t.Trigger, at: int) -> Move:
         return self.state, []
 
-    def _reject(self, trigger: t.Reject, at: int) -> tuple[State, list[Expected]]:
+    def _reject(self, trigger: t.Reject, at: int) -> Move:
         self.remind_at = 0
         return self._end(FAILED)
 
-    def _evidence(self, trigger: t.RefuseReport, at: int) -> tuple[State, list[Expected]]:
+    def _evidence(self, trigger: t.RefuseReport, at: int) -> Move:
         self.refused_reports += 1
         return self.state, []
 
 
-_MOVES: dict[type, Callable[[Shadow, Any, int], tuple[State, list[Expected]]]] = {
+_MOVES: dict[type, Callable[[Shadow, Any, int], Move]] = {
     t.Submit: Shadow._submit,
     t.DependencyEnded: Shadow._dependency,
     t.Approve: Shadow._approve,
@@ -330,6 +308,10 @@ _MOVES: dict[type, Callable[[Shadow, Any, int], tuple[State, list[Expected]]]] =
     t.Release: Shadow._release,
     t.Answer: Shadow._answer,
     t.Verdict: Shadow._verdict,
+    t.ReviewFailed: Shadow._review_failed,
+    t.Yield: Shadow._yield,
+    t.ChildrenSubmitted: Shadow._children_submitted,
+    t.Signal: Shadow._signal,
     t.Cancel: Shadow._cancel,
     t.Stopped: Shadow._stopped,
     t.Requeue: Shadow._requeue,

@@ -6,22 +6,35 @@ whether the ledger must accept or refuse it, and after a commit, to judge what i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from agentq.core import triggers as t
 from agentq.core.digests import spec_digest
 from agentq.core.states import State
-from agentq.core.task import OnDependencyFailure, Priority, Spec, Task
+from agentq.core.task import (
+    NO_GATES,
+    NO_POLICY,
+    Gates,
+    OnDependencyFailure,
+    Priority,
+    Spec,
+    Task,
+)
 from agentq.core.values import replace
+from tests.simulation.answers import Judgement, meaning
 from tests.simulation.violation import (
     CANCEL,
+    FAMILY,
     FENCE,
     GRAPH,
     INPUT,
     IRREVERSIBLE,
     LEASE,
+    REVIEWS,
     RULES,
+    SIGNALS,
     TIMERS,
 )
 
@@ -44,7 +57,7 @@ Objection = tuple[str, str] | None
 
 HOLDER_SAYS = (
     t.Progress, t.AddArtifact, t.Spend, t.Report, t.FailAttempt, t.BlockTask, t.Release,
-    t.TakeMessages,
+    t.TakeMessages, t.Yield,
 )  # fmt: skip
 #: What a holder still says of a cancelled task until it has stopped.
 LAST_WORDS = (t.AddArtifact, t.Spend)
@@ -55,6 +68,30 @@ class Peers(Protocol):
 
     def outcome(self, task_id: str) -> State:
         """The state of a task, also of one that was pruned."""
+        ...
+
+    def open_children(self, key: int) -> set[str]:
+        """The children of a task that are not over."""
+        ...
+
+    def waits_for_itself(self, task_id: str, through: Iterable[str]) -> bool:
+        """Whether one of these waits for that task, or for what waits for it."""
+        ...
+
+    def waiting_parent(self, key: int) -> str:
+        """The parent of a task that waits for its children; "" if it does not."""
+        ...
+
+    def judgement(self, review: str, reviewed: str) -> Judgement | None:
+        """What a complete review says, unless that was delivered before."""
+        ...
+
+    def parent_of(self, task_id: str) -> str:
+        """Whose child a task is said to be; "" if nobody's."""
+        ...
+
+    def role_of(self, task_id: str) -> str:
+        """The role of a task that is there; "" for any other."""
         ...
 
 
@@ -78,9 +115,26 @@ class Standing:
         self.failures = self.crashes = self.interruptions = 0
         self.spent = self.extra = 0
         self.warned = False
-        self.report: tuple[int, str, str, str, str] | None = None
+        self.report: tuple[int, str, str, str, str, str] | None = None
         self.completions = self.refused_reports = 0
         self.artifacts: dict[tuple[int, str], str] = {}
+        #: Open children it was told of, those that it was told the end of, what it waits for.
+        self.children: tuple[str, ...] = ()
+        self.ended_children: set[str] = set()
+        self.yielded = ""
+        #: How many of its children have ended since its newest attempt began.
+        self.ended_since = 0
+        #: Signals that it waits for, those that came and let nothing go on yet, and all that came.
+        self.awaited: list[str] = []
+        self.kept: Counter[str] = Counter()
+        self.came: Counter[str] = Counter()
+        #: Gates of its role when it was claimed; its review; what reviewers and policies did.
+        self.role_gates = NO_GATES
+        self.review_task, self.rounds, self.escalations = "", 0, 0
+        #: The attempt whose report a reviewer has accepted.
+        self.accepted = 0
+        #: The task that was its parent when it was submitted, by key; 0 if none was or could be.
+        self.parent_key = 0
         #: How those it came after had ended when they were pruned. Their ids may live on.
         self.gone: dict[str, State] = {}
         #: The task as `transition` replays it, kept by the checker.
@@ -108,22 +162,63 @@ class Standing:
             return self.lease_end
         if self.state is READY:
             return self.expires_at
-        if self.state in (REVIEW, BLOCKED):
+        if self.state is BLOCKED:
             return self.remind_at
-        if self.state is not PENDING:
+        if self.state not in (PENDING, REVIEW):
             return 0
-        moments = [self.not_before, self.expires_at]
-        if self.awaits_approval:
+        moments = [self.deadline, self.escalates_at]
+        if self.state is PENDING:
+            moments += [self.not_before, self.expires_at]
+        if self.state is REVIEW or self.awaits_approval:
             moments.append(self.remind_at)
-            if self.spec.approval_timeout_seconds:
-                moments.append(self.asked_at + self.spec.approval_timeout_seconds * 1000)
         return min((moment for moment in moments if moment), default=0)
+
+    @property
+    def is_decided_in_time(self) -> bool:
+        """Whether the steps of its approval policy are counted now."""
+        if self.state is REVIEW:
+            return self.spec.approval != NO_POLICY
+        return self.state is PENDING and self.awaits_approval
+
+    @property
+    def deadline(self) -> int:
+        """When the time for a decision is over; 0 if never, or if it was."""
+        timeout = self.spec.approval_timeout_seconds * 1000
+        over = self.escalations > len(self.spec.approval.escalate)
+        return self.asked_at + timeout if timeout and self.is_decided_in_time and not over else 0
+
+    @property
+    def escalates_at(self) -> int:
+        """When the next one is asked; 0 if nobody is."""
+        left = self.spec.approval.escalate[self.escalations :]
+        if not left or not self.is_decided_in_time:
+            return 0
+        return self.asked_at + left[0].after_seconds * 1000
+
+    @property
+    def remind_ms(self) -> int:
+        return self.spec.approval.remind_seconds * 1000 or DAY_MS
+
+    @property
+    def gates(self) -> Gates:
+        """What its report must pass: its own gates and those of its role, the stricter of both."""
+        own, role = self.spec.gates, self.role_gates
+        rounds = [each.max_rounds for each in (own, role) if each.max_rounds]
+        return Gates(
+            own.verify or role.verify, own.reviewer or ("" if self.spec.reviews else role.reviewer),
+            max(own.min_score, role.min_score), min(rounds, default=3),
+            own.person or role.person or self.spec.review,
+        )  # fmt: skip
 
     def parent_state(self, task_id: str) -> State:
         return self.gone.get(task_id) or self.peers.outcome(task_id)
 
     def needs_a_person(self) -> bool:
-        return self.state in (REVIEW, BLOCKED) or (self.state is PENDING and self.awaits_approval)
+        if self.state is REVIEW:
+            return not self.review_task
+        if self.state is PENDING:
+            return self.awaits_approval or bool(self.awaited)
+        return self.state is BLOCKED
 
     def missing_evidence(self, report: t.Report) -> list[str]:
         brought = {name for epoch, name in self.artifacts if epoch == report.epoch}
@@ -143,14 +238,34 @@ class Standing:
             held = self.state is RUNNING or (last_words and self.holder)
             if not held or trigger.epoch != self.epoch:
                 return FENCE, self._words(trigger)
-            if isinstance(trigger, t.Report) and self.missing_evidence(trigger):
-                return INPUT, f"{self.id} was reported without its evidence"
-            return None
+            if isinstance(trigger, t.Report):
+                return self._report_ok(trigger)
+            return self._yield_ok(trigger) if isinstance(trigger, t.Yield) else None
         check = _CHECKS[type(trigger)]
         return check(self, trigger, at)
 
     def _words(self, trigger: t.Trigger) -> str:
         return f"{trigger} while {self.id} is {self.state} at attempt {self.epoch}"
+
+    def _report_ok(self, trigger: t.Report) -> Objection:
+        if self.missing_evidence(trigger):
+            return INPUT, f"{self.id} was reported without its evidence"
+        left = self.peers.open_children(self.key)
+        if left and not trigger.leaves_children:
+            return FAMILY, f"{self.id} was reported over its open children {left}"
+        if self.spec.reviews and meaning(trigger.data) is None:
+            return INPUT, f"the review {self.id} ended without a verdict"
+        return None
+
+    def _yield_ok(self, trigger: t.Yield) -> Objection:
+        if self.spec.irreversible:
+            return IRREVERSIBLE, f"{self.id} left in the middle of what cannot be undone"
+        children = self.peers.open_children(self.key)
+        if not (children or self.ended_since or trigger.signals):
+            return FAMILY, f"{self.id} left and waits for nothing"
+        if self.peers.waits_for_itself(self.id, children):
+            return FAMILY, f"{self.id} and its children {children} wait for each other"
+        return None
 
     def _claim_ok(self, trigger: t.ClaimTask, at: int) -> Objection:
         if self.state is not READY:
@@ -162,10 +277,12 @@ class Standing:
             return IRREVERSIBLE, f"{self.id}: more starts than its {self.approvals} approvals"
         if self.waiting:
             return GRAPH, f"{self.id} was started before {self.waiting}"
-        if self.expires_at and at >= self.expires_at:
-            return TIMERS, f"{self.id} was started after its time to live"
-        if self.not_before > at:
-            return TIMERS, f"{self.id} was started before its time"
+        if self.yielded:
+            return FAMILY, f"{self.id} was started before its children {self.children} were over"
+        if self.awaited or Counter(self.spec.wait_for) - self.came:
+            return SIGNALS, f"{self.id} was started, and {self.awaited} had not come"
+        if (self.expires_at and at >= self.expires_at) or self.not_before > at:
+            return TIMERS, f"{self.id} was started before its time, or after its time to live"
         if self.spec.on_dependency_failure is not OnDependencyFailure.RUN and not self.reopened_at:
             failed = [d for d in self.spec.after if self.parent_state(d) is not COMPLETE]
             if failed:
@@ -173,7 +290,8 @@ class Standing:
         return None
 
     def _dependency_ok(self, trigger: t.DependencyEnded, at: int) -> Objection:
-        if self.state not in (PENDING, BLOCKED) or trigger.dependency not in self.waiting:
+        awaits = self.state in (PENDING, BLOCKED) and trigger.dependency in self.waiting
+        if self.over or not (awaits or trigger.dependency in self.children):
             return GRAPH, self._words(trigger)
         if self.peers.outcome(trigger.dependency) is not trigger.outcome:
             return GRAPH, f"{trigger.dependency} did not end as {self.id} was told"
@@ -207,7 +325,34 @@ class Standing:
     def _verdict_ok(self, trigger: t.Verdict, at: int) -> Objection:
         if self.state is not REVIEW or self.report is None or trigger.by == self.report[1]:
             return RULES, self._words(trigger)
+        return self._review_ok(trigger) if trigger.review else None
+
+    def _review_ok(self, trigger: t.Verdict) -> Objection:
+        """A verdict that no person gave: is it what its review says, of this very report?"""
+        said = self.peers.judgement(trigger.review, self.id)
+        if trigger.review != self.review_task or said is None:
+            return REVIEWS, f"{self.id} waits for {self.review_task}, not for {trigger}"
+        told = (trigger.ruling, trigger.score, trigger.feedback)
+        if said.of != (self.report or (0,))[0] or said.of != trigger.reviewed:
+            return REVIEWS, f"{trigger} of attempt {said.of}, and {self.id} waits with another"
+        if told != (said.ruling, said.score, said.notes) or trigger.by != said.role:
+            return REVIEWS, f"{trigger} is not what {said} says"
+        if said.role == self.spec.to:
+            return REVIEWS, f"{said.role} did {self.id} and judges it"
         return None
+
+    def _review_failed_ok(self, trigger: t.ReviewFailed, at: int) -> Objection:
+        if self.state is not REVIEW or trigger.review != self.review_task:
+            return REVIEWS, self._words(trigger)
+        return None
+
+    def _children_ok(self, trigger: t.ChildrenSubmitted, at: int) -> Objection:
+        if self.over or not set(trigger.children) - set(self.children):
+            return FAMILY, self._words(trigger)
+        return None
+
+    def _signal_ok(self, trigger: t.Signal, at: int) -> Objection:
+        return (RULES, self._words(trigger)) if self.over else None
 
     def _cancel_ok(self, trigger: t.Cancel, at: int) -> Objection:
         return (RULES, self._words(trigger)) if self.over else None
@@ -219,12 +364,22 @@ class Standing:
         return None if self.state is COMPLETE else (RULES, self._words(trigger))
 
     def _requeue_ok(self, trigger: t.Requeue, at: int) -> Objection:
-        return None if self.state in (FAILED, EXPIRED) else (RULES, self._words(trigger))
+        if self.state not in (FAILED, EXPIRED):
+            return RULES, self._words(trigger)
+        parent = self.peers.waiting_parent(self.key)
+        under_way = [each for each in self.spec.after if self.parent_state(each) not in OVER]
+        if parent and self.peers.waits_for_itself(parent, under_way):
+            return FAMILY, f"{self.id} was reopened: {parent} and it wait for each other"
+        return None
 
     def _edit_ok(self, trigger: t.Edit, at: int) -> Objection:
         timed_out = self.state is BLOCKED and self.blocked_for == "approval_timeout"
         if self.state not in (PENDING, READY) and not timed_out:
             return RULES, self._words(trigger)
+        if trigger.to and trigger.to == self.spec.gates.reviewer:
+            return INPUT, f"{self.id} was edited, and its own role would review it"
+        if trigger.to and self.spec.reviews and trigger.to == self.peers.role_of(self.spec.reviews):
+            return REVIEWS, f"{self.id} was edited, and the author's role would do it"
         return None
 
     def _tick_ok(self, trigger: t.Tick, at: int) -> Objection:
@@ -241,7 +396,7 @@ class Standing:
         return None
 
     def _tell_ok(self, trigger: t.Tell, at: int) -> Objection:
-        return (RULES, self._words(trigger)) if self.over or self.state is REVIEW else None
+        return (RULES, self._words(trigger)) if self.over else None
 
     def _evidence_ok(self, trigger: t.RefuseReport, at: int) -> Objection:
         if self.refused_reports >= EVIDENCE_KEPT:
@@ -273,6 +428,9 @@ _CHECKS: dict[type, Callable[[Standing, Any, int], Objection]] = {
     t.Reject: Standing._reject_ok,
     t.Answer: Standing._answer_ok,
     t.Verdict: Standing._verdict_ok,
+    t.ReviewFailed: Standing._review_failed_ok,
+    t.ChildrenSubmitted: Standing._children_ok,
+    t.Signal: Standing._signal_ok,
     t.Cancel: Standing._cancel_ok,
     t.Stopped: Standing._stopped_ok,
     t.Requeue: Standing._requeue_ok,

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation import planted_quotas, planted_storage, planted_surroundings, violation
+from tests.simulation import (
+    planted_quotas,
+    planted_relations,
+    planted_storage,
+    planted_surroundings,
+    violation,
+)
 from tests.simulation.planted import BUGS, SEEDS_MAX, hunt
 from tests.simulation.run import play_all
 from tests.simulation.violation import Violation
@@ -31,7 +37,7 @@ def test_every_promise_has_a_bug_that_breaks_it() -> None:
     broken = {promise for bug in BUGS.values() for promise in bug.breaks}
     assert promises == broken
     planted_here = {bug.plant.__module__ for bug in BUGS.values()}
-    for module in (planted_quotas, planted_storage, planted_surroundings):
+    for module in (planted_quotas, planted_relations, planted_storage, planted_surroundings):
         assert module.__name__ in planted_here
 
 

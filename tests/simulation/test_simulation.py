@@ -34,7 +34,8 @@ UNREACHABLE = {("expired", "RefuseReport")}
 
 REFUSALS = (
     "stale", "conflict", "wrong_state", "self_approval", "digest_mismatch", "self_review", "cycle",
-    "limit", "resource_held", "evidence_missing", "circuit_open",
+    "limit", "resource_held", "evidence_missing", "circuit_open", "open_children", "bad_review",
+    "nothing_to_wait_for", "irreversible",
 )  # fmt: skip
 CIRCUITS = (
     "open", "close", "served", "open_role", "close_role", "a probe is out", "a probe failed",

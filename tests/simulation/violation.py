@@ -23,6 +23,11 @@ INPUT = "14 what is refused changes nothing, and only the wrong is refused"
 RULES = "15 only legal transitions, counters as documented"
 LOG = "16 the log is in commit order, without gaps"
 SURROUNDINGS = "18 failures of the surroundings use no attempt; one probe looks whether they end"
+FAMILY = "19 parents and children: nobody is left waiting, nothing completes over open ones"
+SIGNALS = "20 a signal lets one wait go on, and is never lost"
+REVIEWS = "21 a verdict is of another role, about the attempt that it judged, and counts once"
+POLICY = "22 approval policies: in order, never early, each step once, in nobody's name"
+TERMS = "23 a loop has one leader at a time, and never the same term twice"
 DRAIN = "17 once faults stop, everything ends or waits for a person"
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
-from agentq.core.task import Spec, Usage
+from agentq.core.task import Usage
 from agentq.ledger.claims import Held
 from tests.simulation.calls import Call, Outcome, apply
+from tests.simulation.families import (
+    Attempt,
+    learns,
+    plan_for_relatives,
+    related_report,
+    some_gates,
+    some_yield,
+    submit_children,
+)
 from tests.simulation.surroundings import (
     PROVIDER,
     interruption,
@@ -66,23 +74,11 @@ def _claim(world: World, name: str, role: str, provider: str, skew_ms: int) -> C
             items=((chosen.key, t.ClaimTask(name, lease_ms)),), skew_ms=skew_ms,
         )  # fmt: skip
     count, lease_ms = rng.choice((1, 1, 1, 2, 3)), rng.choice((0, 0, 0, 90_000))
+    gates = some_gates(world, role)
     return Call(
-        name, "claim", lambda: ledger.claim(role, count, name, lease_ms, provider), role=role,
-        count=count, provider=provider, skew_ms=skew_ms,
+        name, "claim", lambda: ledger.claim(role, count, name, lease_ms, provider, gates=gates),
+        role=role, count=count, provider=provider, skew_ms=skew_ms,
     )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Attempt:
-    """What a worker remembers of a task it claimed."""
-
-    key: int
-    spec: Spec
-    epoch: int
-    lease_ms: int
-    plan: list[str] = field(default_factory=list)
-    ending: str = "report"
-    acted: bool = False
 
 
 class Shift:
@@ -106,7 +102,10 @@ class Shift:
         if strikes(self.world, 0.4):
             ending = "interrupt"
         lease_ms = held.task.wake_at - held.task.updated_at
-        return Attempt(held.key, spec, held.task.epoch, lease_ms, plan, ending)
+        attempt = Attempt(held.key, spec, held.task.epoch, lease_ms, plan, ending)
+        if self.world.profile.kinship:
+            plan_for_relatives(self.world, attempt)
+        return attempt
 
     def run(self) -> Generator[object, None, bool]:
         """True when the worker lives to claim again."""
@@ -167,7 +166,7 @@ class Shift:
         if attempt.plan:
             yield from self._say(attempt, self._call(attempt.plan.pop(), attempt))
             return
-        verb = "report" if self.world.healed else attempt.ending
+        verb = attempt.insists or ("report" if self.world.healed else attempt.ending)
         if attempt.spec.irreversible and verb == "report" and not attempt.acted:
             self._do_irreversibly(attempt)
         if self.world.profile.bad_surroundings and self.provider and verb != "interrupt":
@@ -177,6 +176,12 @@ class Shift:
         if refusal is not None and refusal.code == "evidence_missing":
             expected = attempt.spec.expected_output.artifacts
             attempt.plan += [name for name in expected if name != "summary"]
+            return
+        if (
+            refusal is not None
+            and self.world.profile.kinship
+            and learns(self.world, attempt, refusal)
+        ):
             return
         if self.world.fault(0.1):
             # A careless agent says it again, in other words.
@@ -226,7 +231,7 @@ class Shift:
         yield int(longest * self.rng.uniform(0.9, 4.0))
         for attempt in list(self.attempts):
             late = ("interrupt",) * strikes(self.world, 0.5)
-            verbs = [*EVERY_VERB, *late]
+            verbs = [*EVERY_VERB, *late, *("yield",) * bool(self.world.profile.kinship)]
             self.rng.shuffle(verbs)
             if attempt.spec.irreversible and not attempt.acted:
                 self._do_irreversibly(attempt)
@@ -256,6 +261,8 @@ class Shift:
             return self._heartbeat([attempt])
         if verb == "child":
             return self._child(attempt)
+        if verb == "children":
+            return submit_children(self.world, self.name, self.skew_ms, attempt)
         if verb == "interrupt":
             return interruption(
                 self.world, self.name, attempt.key, attempt.epoch, self.provider, self.skew_ms
@@ -266,6 +273,8 @@ class Shift:
 
     def _trigger(self, verb: str, attempt: Attempt) -> t.Trigger:
         rng, epoch, number = self.rng, attempt.epoch, self.world.unique()
+        if verb == "yield":
+            return some_yield(self.world, attempt)
         if verb == "progress":
             return t.Progress(epoch, rng.randrange(101), f"note {number}")
         if verb == "spend":
@@ -288,7 +297,8 @@ class Shift:
         if "result" in attempt.spec.expected_output.artifacts and not self.world.fault(0.3):
             result = "result.md"
         cost = Usage(tokens=rng.choice((0, 0, 9)))
-        return t.Report(epoch, f"{self.name} did it, {number}", result, "f" * 64, cost=cost)
+        report = t.Report(epoch, f"{self.name} did it, {number}", result, "f" * 64, cost=cost)
+        return related_report(self.world, attempt, report) if self.world.profile.kinship else report
 
     def _artifact(self, attempt: Attempt, verb: str) -> Call:
         name = f"{verb}.md" if verb != "artifact" else self.rng.choice(("log.txt", "patch.md"))

@@ -26,6 +26,7 @@ from random import Random
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError
 from agentq.core.limits import RoleLimits
+from agentq.core.task import NO_POLICY
 from agentq.core.values import replace
 from agentq.ledger.ledger import Ledger
 from agentq.stores.sqlite.store import SqliteStore
@@ -34,12 +35,13 @@ from tests.simulation.calls import Call, Outcome
 from tests.simulation.faults import NO_FAULTS, FaultyStore
 from tests.simulation.invariants import Checker
 from tests.simulation.judgement import Judge
+from tests.simulation.leaders import daemon
 from tests.simulation.model import Model
 from tests.simulation.people import people, submitter
-from tests.simulation.profile import Profile
+from tests.simulation.profile import Profile, draw_kinship
 from tests.simulation.shadow import Shadow
-from tests.simulation.specs import ROLES, SENDERS, SpecMaker
-from tests.simulation.standing import PENDING, READY
+from tests.simulation.specs import JUDGES, ROLES, SENDERS, SpecMaker
+from tests.simulation.standing import PENDING, READY, REVIEW
 from tests.simulation.surroundings import SHARE, is_closed_by_hand, mend_roles
 from tests.simulation.violation import (
     DRAIN,
@@ -59,6 +61,8 @@ AT_LEAST_MS = 24 * HOUR
 #: The ticker's own lag, and the promise it must keep.
 TICK_LAG_MS, TICK_PROMISE_MS = 4 * SECOND, 5 * SECOND
 TRACE_KEPT = 25
+#: Workers are numbered; from here on they judge what others did.
+FIRST_JUDGE = 100
 
 #: An actor yields how long it rests (milliseconds), or what `World.idle` gives.
 Script = Generator[object, None, None]
@@ -107,13 +111,16 @@ class World:
         self.quota_luck = Random(f"quotas {seed}")
         self.has_quotas = self.quota_luck.random() < quotas.SHARE
         self.profile = replace(Profile.draw(self.rng, steps), bad_surroundings=bad)
+        if kinship := draw_kinship(seed):
+            self.profile = self.profile.among_relatives(kinship)
         self.clock = VirtualClock()
         self.store = SqliteStore(":memory:", create=True, clock=self.clock.now, ring=self._rung)
         self.faults = FaultyStore(self.store, self.rng, NO_FAULTS)
         self.model = Model(self.profile.dedup_ms)
+        self.model.has_kin = bool(self.profile.kinship)
         self.checker = Checker(self.store, self.model)
         self.judge = Judge(self.model)
-        self.specs = SpecMaker(self.rng, self.profile.features)
+        self.specs = SpecMaker(self.rng, self.profile.features, self.profile.kinship)
         self.true_ms = START_MS
         self.steps = 0
         self.healed = False
@@ -122,7 +129,7 @@ class World:
         self._ledgers = [self._new_ledger() for _ in range(3)]
         self._actors: list[tuple[int, int, Actor]] = []
         self._turns = self._unique = 0
-        self._idle: dict[str, list[Actor]] = {role: [] for role in ROLES}
+        self._idle: dict[str, list[Actor]] = {role: [] for role in (*ROLES, JUDGES)}
         self._ticks_from = self._tick_not_before = START_MS
         self._tick_lag = 0
 
@@ -234,7 +241,7 @@ class World:
         heapq.heappush(self._actors, (self.true_ms + after_ms, actor.turn, actor))
 
     def _hire(self, number: int) -> None:
-        role = ROLES[number % len(ROLES)]
+        role = JUDGES if number >= FIRST_JUDGE else ROLES[number % len(ROLES)]
         # Half of those who come back bear the old name: a name is no proof of custody.
         name = f"w{number}" if self.rng.random() < 0.5 else f"w{number}-{self.unique()}"
         actor = Actor(name, worker(self, name, role))
@@ -333,6 +340,10 @@ class World:
             self._join(Actor(name, submitter(self, name)), rng.randrange(MINUTE))
         for number in range(self.profile.workers + 1):
             self._hire(number)
+        if self.profile.kinship:
+            self._hire(FIRST_JUDGE)
+            for name in ("up-1", "up-2"):
+                self._join(Actor(name, daemon(self, name)), rng.randrange(MINUTE))
         for script in (people, services.relay, services.pruner, services.follower):
             self._join(Actor(script.__name__, script(self)), rng.randrange(10 * MINUTE))
         self._join(Actor("operator", services.operator(self)), rng.randrange(10 * MINUTE))
@@ -364,19 +375,27 @@ class World:
             mend_roles(self)
             self._advance()
 
-    def _is_settled(self, shadow: Shadow) -> bool:
-        """Over; or waiting for people, where there are none."""
+    def _is_settled(self, shadow: Shadow, through: frozenset[int] = frozenset()) -> bool:
+        """Over; or waiting for people, where there are none. Not by way of waiting for itself."""
         if shadow.over:
             return not shadow.holder
-        if self.profile.people_stay:
+        if self.profile.people_stay or shadow.key in through:
             return False
         if shadow.needs_a_person():
-            return True
+            return shadow.spec.approval == NO_POLICY or not (shadow.deadline or shadow.escalates_at)
         if shadow.state is READY:
             return self.model.room(shadow.spec.to) == 0 and not self.model.running[shadow.spec.to]
+        through |= {shadow.key}
+        if shadow.state is REVIEW:
+            review = self.model.by_id[shadow.review_task]
+            return not shadow.deadline and self._is_settled(review, through)
         if shadow.state is PENDING and not shadow.not_before:
             parents = (self.model.by_id[parent] for parent in shadow.waiting)
-            return any(self._is_settled(parent) for parent in parents)
+            children = self.model.open_children(shadow.key) if shadow.yielded else ()
+            settled = [self._is_settled(self.model.by_id[each], through) for each in children]
+            if any(self._is_settled(parent, through) for parent in parents):
+                return True
+            return bool(settled) and (any if shadow.yielded == "all" else all)(settled)
         return False
 
     def _close_the_day(self) -> None:

@@ -21,6 +21,7 @@ from agentq.core.spec_types import check_usage
 from agentq.core.states import TERMINAL
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Task, Usage
 from agentq.core.trigger_validation import check_trigger
+from agentq.core.values import replace
 from agentq.ledger import claims, resources, shared_budgets
 from agentq.ledger.buckets import set_rate
 from agentq.ledger.circuits import Circuits, Interruption, dated, interrupt
@@ -332,7 +333,8 @@ class Ledger:
             work.load([key])
             work.check_version(key, if_version)
             task = work.apply(key, trigger)
-            check_spec(task.spec)
+            # A dead letter of a list that nobody gave may be reopened, and then be put in words.
+            check_spec(replace(task.spec, each="") if task.spec.each else task.spec)
             if trigger.to and task.spec.reviews:
                 check_reviewer(work, task)
             work.note_decision(audit)
