@@ -26,7 +26,7 @@ VERBS = (
     "{agentq} status > /dev/null",
     "{agentq} {end} > /dev/null",
 )
-COMPLETE = "complete --summary 'by itself'"
+COMPLETE = "complete --summary 'by itself' --leave-children"
 
 
 def run(fleet: Fleet, agentq: str, end: str = COMPLETE, **fields: Any) -> Task:
