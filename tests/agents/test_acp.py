@@ -172,12 +172,12 @@ def test_a_command_that_is_not_there_is_invalid(tmp_path: Path) -> None:
 
 
 def test_without_the_sdk_the_bridge_says_what_to_install(tmp_path: Path) -> None:
-    # An environment of its own, with nothing installed but what the interpreter brings.
+    # As if it were not installed: what stands as None among the modules cannot be imported.
     bridge = (
-        "import sys; sys.path = [p for p in sys.path if 'site-packages' not in p] + sys.argv[1:2]\n"
-        "from agentq.agents.acp_bridge import main; sys.exit(main(sys.argv[2:]))"
+        "import sys; sys.modules['acp'] = None\n"
+        "from agentq.agents.acp_bridge import main; sys.exit(main(sys.argv[1:]))"
     )
-    words = [str(HERE.parent.parent / "src"), "--workspace", str(tmp_path), "--", "agent"]
+    words = ["--workspace", str(tmp_path), "--", "agent"]
     ended = subprocess.run([sys.executable, "-P", "-c", bridge, *words], stdin=subprocess.DEVNULL,
                            capture_output=True, check=False, timeout=30)  # fmt: skip
     listener = Acp().listen(job_in(tmp_path))

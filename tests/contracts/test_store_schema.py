@@ -287,7 +287,7 @@ def test_the_history_of_a_task_costs_no_more_in_a_long_log(tmp_path: Path) -> No
     SqliteStore(path, create=True).close()
     connection = apsw.Connection(path)
     asked = "EXPLAIN QUERY PLAN " + statements("sqlite")["history"]
-    plan = [str(row[3]) for row in connection.execute(asked, {"key": 1})]
+    plan = [str(row[3]) for row in connection.execute(asked, {"keys": "[1]"})]
     connection.close()
     assert any(step.startswith("SEARCH e ") for step in plan)
     assert [step for step in plan if step.startswith("SCAN e")] == []

@@ -89,6 +89,8 @@ NAMES = [
     "Fail",
     "FailureKind",
     "Invalid",
+    "KeyLimits",
+    "Rate",
     "Leave",
     "NotFound",
     "Note",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
+from agentq.core.values import replace
 from tests.simulation.faults import NO_FAULTS, FaultRates
 from tests.simulation.specs import FEATURES, KINSHIP
 
