@@ -243,6 +243,16 @@ def test_a_tree_is_cancelled_at_once_with_all_that_is_open_in_it(env: LedgerEnv)
     assert env.claim(9) == []
 
 
+def test_so_is_what_was_made_of_a_list_below_it(env: LedgerEnv) -> None:
+    running(env)
+    under(env, "lead", "plan", next=(Spec("part", "worker", each="result"),))
+    env.start("plan")
+    env.report("plan", data="[1, 2]")
+    env.complete("part-1")
+    env.ledger.apply(env.key("lead"), t.Cancel("boss", tree=True))
+    assert env.states("plan", "part-1", "part-2") == [COMPLETE, COMPLETE, State.CANCELLED]
+
+
 def test_without_its_tree_the_others_go_on(env: LedgerEnv) -> None:
     running(env, "a")
     env.ledger.cancel(env.key("lead"), "boss")

@@ -144,6 +144,18 @@ def test_a_cancelled_task_is_not_reviewed(env: LedgerEnv) -> None:
     assert env.states("task-1", REVIEW) == [State.CANCELLED] * 2
 
 
+def test_a_review_that_ends_in_the_transaction_that_needs_it_no_more(env: LedgerEnv) -> None:
+    reported(env)
+    env.start(REVIEW, holder="rae")
+    env.ledger.apply_many(
+        [
+            (env.key(REVIEW), t.Report(1, data='{"verdict":"accept"}')),
+            (env.key("task-1"), t.Cancel("boss")),
+        ]
+    )
+    assert env.states("task-1", REVIEW) == [State.CANCELLED, State.COMPLETE]
+
+
 def test_a_review_that_is_opened_again_too_late_changes_nothing(env: LedgerEnv) -> None:
     reported(env)
     env.fail(REVIEW)

@@ -117,8 +117,6 @@ _ESCALATIONS_ALLOWED = 20
 
 def check_gates(gates: Gates) -> None:
     """Raise `Invalid` unless every field of the gates is of its kind and within its range."""
-    if type(gates) is not Gates:
-        raise wrong_kind("gates", Gates, gates)
     for name, most in (("min_score", SCORE_MAX), ("max_rounds", _ROUNDS_ALLOWED)):
         value = getattr(gates, name)
         if type(value) is not int or not 0 <= value <= most:
@@ -129,8 +127,6 @@ def check_gates(gates: Gates) -> None:
 
 
 def _check_policy(policy: ApprovalPolicy) -> None:
-    if type(policy) is not ApprovalPolicy:
-        raise wrong_kind("approval", ApprovalPolicy, policy)
     if type(policy.on_timeout) is not OnTimeout:
         known = ", ".join(OnTimeout)
         raise Invalid(f"on_timeout is {known}; got {str(policy.on_timeout)[:60]!r}.")
@@ -146,7 +142,7 @@ def _check_policy(policy: ApprovalPolicy) -> None:
         waits.append(each.after_seconds)
     if any(type(each) is not int or each < 0 for each in waits):
         raise wrong_kind("approval", int, waits)
-    if sorted(waits[1:]) != waits[1:] or 0 in waits[1:]:
+    if sorted({0, *waits[1:]}) != [0, *waits[1:]]:
         raise Invalid("The steps of an escalation come one after the other, each later.")
 
 
