@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentq.core import triggers as t
-<<<<<<< HEAD
 from agentq.core.effects import Announce, CancelDescendants, CancelTasks
-=======
-from agentq.core.effects import Announce, CancelDescendants
->>>>>>> 7d6d40c62dda9e889795fe969e8a29368485d55b
 from agentq.core.errors import Invalid, Refused, Stale
 from agentq.core.limits import CHILDREN_MAX, SIGNALS_KEPT
 from agentq.core.schedule import waiting_for
@@ -195,10 +191,9 @@ def test_one_that_has_yielded_may_be_cancelled_and_then_waits_for_nothing() -> N
     decision = transition(task, t.Cancel("boss"), NOW)
     details = decision.task.details
     assert (details.yielded, details.awaited_signals, details.children) == ("", (), ("a", "b"))
-    assert effects_of(decision, CancelDescendants) == []
+    assert effects_of(decision, CancelTasks) == []
 
 
-<<<<<<< HEAD
 def test_a_tree_is_cancelled_with_all_that_descend_from_it() -> None:
     """Also where none of the children is open: theirs may be."""
     for task in (then(parent("a", "b"), ended("a")), then(parent("a"), ended("a")), claimed()):
@@ -206,14 +201,6 @@ def test_a_tree_is_cancelled_with_all_that_descend_from_it() -> None:
         assert effects_of(decision, CancelDescendants) == [CancelDescendants("boss", "no need")]
         alone = transition(task, t.Cancel("boss"), NOW)
         assert effects_of(alone, CancelDescendants) == []
-=======
-def test_a_tree_is_cancelled_with_its_open_children() -> None:
-    task = then(parent("a", "b"), ended("a"))
-    # Also where none of its own is open: theirs may be.
-    for each in (task, claimed()):
-        decision = transition(each, t.Cancel("boss", "no need", tree=True), NOW)
-        assert effects_of(decision, CancelDescendants) == [CancelDescendants("boss", "no need")]
->>>>>>> 7d6d40c62dda9e889795fe969e8a29368485d55b
 
 
 def test_one_that_is_edited_while_it_waits_goes_on_waiting_and_asks_again() -> None:
