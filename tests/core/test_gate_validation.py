@@ -63,7 +63,7 @@ def wrong(**fields: Any) -> Any:
         (wrong(wait_for=("two words",)), "signal's name"),
         (wrong(wait_for=(5,)), "wait_for"),
         (wrong(wait_for=("x",) * (SIGNALS_KEPT + 1)), str(SIGNALS_KEPT)),
-        (wrong(inputs={"x": object()}), "inputs"),
+        (wrong(inputs={"x": 1j}), "inputs"),
         (wrong(inputs={"x": "nul\x00"}), "inputs"),
     ],
     ids=repr,
