@@ -7,7 +7,7 @@ from hypothesis import given
 from agentq.core import triggers as t
 from agentq.core.digests import spec_digest
 from agentq.core.effects import Announce, ResolveDependents
-from agentq.core.errors import AgentqError, Refused, Stale
+from agentq.core.errors import AgentqError, Invalid, Refused, Stale
 from agentq.core.gates import gates_of
 from agentq.core.limits import CHILDREN_MAX, NOTES_KEPT, SIGNALS_KEPT
 from agentq.core.schedule import expected_wake
@@ -33,7 +33,7 @@ def check_steps(life: Life) -> None:
 
 def check_refusals(life: Life) -> None:
     for _, _, refusal in life.refused:
-        assert isinstance(refusal, Refused)
+        assert isinstance(refusal, Refused | Invalid)
         assert refusal.code and refusal.cause
 
 

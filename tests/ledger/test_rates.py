@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +14,7 @@ from agentq.core.rates import NO_RATE, Rate
 from agentq.core.task import Usage
 from agentq.core.triggers import Report
 from agentq.core.values import replace
+from agentq.stores.sqlite.transaction import SqliteTx
 from tests.ledger.conftest import LedgerEnv
 
 TEN_A_MINUTE = RoleLimits(rate=Rate(10, 60, burst=2))
@@ -135,6 +137,14 @@ class TestResources:
         assert env.claim(3) == ["task-2"]
         (place, _), _ = env.store.read(lambda reader: reader.resources(["gpu"]))[0].holders
         assert place == 0, "the place that was left"
+
+    def test_somebody_else_may_be_faster(self, env: LedgerEnv) -> None:
+        """Where a store says that the place was taken between the look and the hold."""
+        crowd(env, 1, resources=("gpu",))
+        with patch.object(SqliteTx, "hold_resources", return_value=False):
+            assert refusal(env, "task-0").code == "resource_held"
+            assert env.claim(1) == []
+        assert env.claim(1) == ["task-0"]
 
     def test_who_was_cancelled_and_has_not_stopped_still_counts(self, env: LedgerEnv) -> None:
         env.ledger.set_key_limits("gpu", KeyLimits(2))
