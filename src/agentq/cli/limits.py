@@ -55,7 +55,7 @@ _WHOLE = click.IntRange(0, 10**15)
 @by_option
 @pass_session
 def limits(session: Session, /, role: str | None, tree: str | None, by: str, **words: Any) -> None:
-    """Show or set the limits and daily budget of a role, or the limits of a resource.
+    """Show or set the limits of roles and resources.
 
     Limits hold at every claim from the moment they are set. Those in agentq.toml ([roles.NAME] and
     [limits.keys.NAME]) are applied by `agentq init`. A role that has spent its budget of a day
