@@ -318,7 +318,7 @@ def names_are_forgotten_too_early() -> AbstractContextManager[Any]:
 # -- commits ---------------------------------------------------------------------------------------
 
 
-@breaks(LOST)
+@breaks(LOST, "9 same key and body, same task")
 def a_submit_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
     real = Submitter.submit
 
