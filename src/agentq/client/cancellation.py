@@ -6,6 +6,7 @@ the leases renewed at once; what is not renewed is lost, and its `CancelToken` i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -97,7 +98,9 @@ class CancelListener:
             self._closed, thread, self._thread = True, self._thread, None
             if thread is None:
                 return
-            os.write(self._waker, b"!")
+            # The thread may have seen that it is closed by itself, and be gone with its end.
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._waker, b"!")
         if thread is not threading.current_thread():
             thread.join(timeout=5)
         os.close(self._waker)
