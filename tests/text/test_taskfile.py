@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentq.client.task_input import front_matter
 from agentq.client.task_input.fields import check_fields
 from agentq.client.task_input.task_file import (
     TaskFile,
@@ -18,6 +17,7 @@ from agentq.client.task_input.task_file import (
     read_task_file,
 )
 from agentq.core.errors import AgentqError, Invalid, NotFound
+from agentq.protocol import front_matter
 
 WHOLE = """\
 ---

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentq.client.task_input.front_matter import FieldPath
 from agentq.core.task import NO_USAGE, OnDependencyFailure, Spec, Usage
+from agentq.protocol.front_matter import FieldPath
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from agentq.client.task_input.fields import check_fields, check_text
-from agentq.client.task_input.front_matter import (
+from agentq.client.task_input.specs import draft
+from agentq.core.errors import Invalid
+from agentq.core.task import NO_USAGE, OnDependencyFailure, Spec, Usage
+from agentq.protocol.front_matter import (
     FieldPath,
     LocatedFields,
     locate_fields,
     split_front_matter,
 )
-from agentq.client.task_input.specs import draft
-from agentq.core.errors import Invalid
-from agentq.core.task import NO_USAGE, OnDependencyFailure, Spec, Usage
 from agentq.workflows.model import Workflow, WorkflowInput, WorkflowStep
 
 WORKFLOW_BYTES_MAX = 256 * 1024

@@ -7,9 +7,9 @@ import stat
 from dataclasses import dataclass
 
 from agentq.client.task_input.fields import check_fields, check_text
-from agentq.client.task_input.front_matter import load_front_matter, split_front_matter
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.limits import CONTEXT_BYTES_MAX
+from agentq.protocol.front_matter import load_front_matter, split_front_matter
 
 FRONT_MATTER_CHARS_MAX = 64 << 10
 
