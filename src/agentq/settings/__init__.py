@@ -108,8 +108,16 @@ class Settings:
     @property
     def workflows_folder(self) -> Path:
         """Where workflow files are: beside agentq.toml, else below the folder at hand."""
+        return self._beside("workflows")
+
+    @property
+    def agents_folder(self) -> Path:
+        """Where agents' profiles are, likewise."""
+        return self._beside("agents")
+
+    def _beside(self, name: str) -> Path:
         file = Path(self.source)
-        return (file.parent if file.name == FILE_NAME else Path.cwd()) / "workflows"
+        return (file.parent if file.name == FILE_NAME else Path.cwd()) / name
 
     @property
     def sqlite_path(self) -> str:

@@ -111,6 +111,8 @@ class RoleSettings:
     permissions: Literal["", "read", "edit", "run", "full"] = ""
     #: What it may run under permissions = "run", besides `verify`; `*` at the end is any ending.
     commands: tuple[str, ...] = ()
+    #: What its agents are told before each task: the text of an agent's profile.
+    instructions: str = ""
     #: Whatever else the adapter of this agent understands.
     options: Mapping[str, Any] = field(default_factory=dict)
     #: The price list of the settings, by model or tool.
@@ -180,7 +182,13 @@ def role_settings(settings: Settings, role: str) -> RoleSettings:
     default = (
         RoleSettings(lease=SERVED_LEASE_SECONDS) if is_server(settings.url) else RoleSettings()
     )
-    return replace(settings.workers.get(role, default), prices=settings.prices)
+    found = settings.workers.get(role)
+    if found is None:
+        from agentq.settings.profiles import agent_of_role
+
+        profile = agent_of_role(settings.agents_folder, role)
+        found = default if profile is None else profile.settings
+    return replace(found, prices=settings.prices)
 
 
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout", "setup_timeout")
