@@ -79,6 +79,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "roles:roles",
             "Show how agents of roles run, and if they can.",
         ),
+        "agents": ("agents:agents", "List the agents of this installation."),
         "workers": ("workers:workers", "Show who claims tasks here, and what each is doing."),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers and roles."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),

@@ -12,6 +12,7 @@ from agentq.cli.options import Role, group
 from agentq.cli.roles_check import check
 from agentq.cli.screen import clean, emit_json, paint, say, show_table
 from agentq.cli.session import Session, pass_session
+from agentq.settings.profiles import all_roles
 
 if TYPE_CHECKING:
     from agentq.settings.roles import RoleSettings
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 def roles(session: Session, ctx: click.Context) -> None:
     """Show how agents of roles run, and if they can.
 
-    Alone it lists the roles of agentq.toml.
+    Alone it lists the roles of agentq.toml and those of agents.
     """
     if ctx.invoked_subcommand is not None:
         return
-    known = session.settings().workers
+    known = all_roles(session.settings())
     if session.json:
         emit_json({"roles": {name: _as_json(name, role) for name, role in sorted(known.items())}})
         return
@@ -65,7 +66,7 @@ def explain_role(session: Session, role: str) -> None:
     from agentq.core.errors import NotFound
     from agentq.worker.role_explanation import explain_role as explained
 
-    known = session.settings().workers
+    known = all_roles(session.settings())
     if role not in known:
         names = ", ".join(sorted(known)) or "none"
         raise NotFound(

@@ -53,7 +53,7 @@ def check(session: Session, role: str | None, live: bool) -> None:
         )
     else:
         for name, checks in found.items():
-            _show(name, checks)
+            show_checks(name, checks)
     click.get_current_context().exit(Unavailable.exit_status if failed else 0)
 
 
@@ -78,7 +78,9 @@ def _chosen(settings: Settings, role: str | None) -> dict[str, RoleSettings]:
 
 def working_roles(settings: Settings) -> dict[str, RoleSettings]:
     """The roles whose settings say how their agents are run."""
-    return {name: role for name, role in settings.workers.items() if role.agent or role.command}
+    from agentq.settings.profiles import all_roles
+
+    return {name: role for name, role in all_roles(settings).items() if role.agent or role.command}
 
 
 def checks_of_all(
@@ -145,7 +147,8 @@ def any_failed(checks: list[RoleCheck]) -> bool:
     return any(check.status == "failed" for check in checks)
 
 
-def _show(role: str, checks: list[RoleCheck]) -> None:
+def show_checks(role: str, checks: list[RoleCheck]) -> None:
+    """Show what was found of one role."""
     failed = sum(check.status == "failed" for check in checks)
     outcome = f"cannot work: {counted(failed, 'check')} failed" if failed else "can work"
     say(f"{role} {paint(outcome, 'red' if failed else 'green')}")

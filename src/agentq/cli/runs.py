@@ -98,13 +98,14 @@ def _inputs(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _draw(session: Session, name: str, given: dict[str, str]) -> None:
+    from agentq.settings.profiles import all_roles
     from agentq.workflows.checking import check_workflow
     from agentq.workflows.drawing import draw
     from agentq.workflows.reading import parse_inputs, read_workflow
 
     settings = session.settings()
     workflow = read_workflow(settings.workflows_folder, name)
-    problems = check_workflow(workflow, set(settings.workers) or None)
+    problems = check_workflow(workflow, set(all_roles(settings)) or None)
     values = parse_inputs(workflow, given) if given else None
     if session.json:
         steps = [{"id": s.id, "role": s.role, "after": list(s.after)} for s in workflow.steps]

@@ -48,6 +48,7 @@ def check(session: Session, names: tuple[str, ...]) -> None:
     starting.
     """
     from agentq.core.errors import AgentqError
+    from agentq.settings.profiles import all_roles
     from agentq.workflows.checking import check_workflow
     from agentq.workflows.reading import list_workflows, read_workflow
 
@@ -57,7 +58,7 @@ def check(session: Session, names: tuple[str, ...]) -> None:
     problems: list[dict[str, object]] = []
     for name in wanted:
         try:
-            found = check_workflow(read_workflow(folder, name), set(settings.workers) or None)
+            found = check_workflow(read_workflow(folder, name), set(all_roles(settings)) or None)
         except AgentqError as error:
             problems.append({"workflow": name, "severity": "error", "text": error.cause,
                              "line": None, "remedy": error.remedy})  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentq.core.durations import parse_duration
 from agentq.core.errors import AgentqError, Invalid, NotFound
@@ -22,6 +22,9 @@ from agentq.core.values import replace
 from agentq.protocol.front_matter import LocatedFields, locate_fields, split_front_matter
 from agentq.settings.roles import NAMES, RoleSettings, read_role
 from agentq.settings.working_hours import ANY_TIME, WorkingHours, check_zone, parse_hours
+
+if TYPE_CHECKING:
+    from agentq.settings import Settings
 
 SUFFIX = ".md"
 PROFILE_BYTES_MAX = 128 * 1024
@@ -137,16 +140,24 @@ def read_profile(folder: Path, name: str) -> Profile:
 
 
 def agent_of_role(folder: Path, role: str) -> Profile | None:
-    """The profile that does the tasks of a role, if one does and can be used."""
+    """The profile that does the tasks of a role, if one does; raises `Invalid` if the one of that
+    name cannot be used."""
     if not folder.is_dir():
         return None
-    try:
+    if (folder / f"{role}{SUFFIX}").is_file():
         found = read_profile(folder, role)
         if role in found.roles:
             return found
-    except AgentqError:
-        return None
     return next((each for each in profiles(folder).values() if role in each.roles), None)
+
+
+def all_roles(settings: Settings) -> dict[str, RoleSettings]:
+    """The roles of agentq.toml and those of agents, by name. The first to name a role has it."""
+    found = dict(settings.workers)
+    for profile in profiles(settings.agents_folder).values():
+        for role in profile.roles:
+            found.setdefault(role, profile.settings)
+    return found
 
 
 def chain_of_command(known: Mapping[str, Profile], name: str) -> list[str]:

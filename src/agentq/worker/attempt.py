@@ -298,6 +298,7 @@ class Attempt:
         prompt = prompt_for(
             self.task, self.claim.context(), self.claim.notes, inputs=inputs,
             workspace=self._workspace.told, commits=self.shared.settings.workspace == "git",
+            profile=self.shared.settings.instructions,
         )  # fmt: skip
         folder.write_task(prompt)
         job = Job(

@@ -50,16 +50,20 @@ def prompt_for(
     inputs: str = "",
     workspace: str = "",
     commits: bool = False,
+    profile: str = "",
 ) -> str:
     """The whole text. The newest notes come last and are kept if there are too many.
 
-    `inputs` says what the tasks before left, `workspace` what of earlier attempts' work is there,
-    and `commits` that the worker commits what is left.
+    `profile` is what the agent is told before each task, `inputs` says what the tasks before left,
+    `workspace` what of earlier attempts' work is there, and `commits` that the worker commits what
+    is left.
     """
     parts = [context.strip() or task.spec.instructions]
     instructions = task.spec.instructions.strip()
     if instructions and instructions not in parts[0]:
         parts.insert(0, instructions)
+    if profile:
+        parts = [profile, "## Your task", *parts]
     if inputs:
         parts.append(inputs)
     if notes:
