@@ -58,7 +58,7 @@ def test_a_profile_is_a_role_with_a_place_in_the_organisation(folder: Path) -> N
     )  # fmt: skip
     assert (found.wake.every_seconds, found.wake.on) == (8 * 3600, ("mention", "blocked"))
     assert found.wake.is_timed and not found.wake.always
-    settings, limits = found.settings, found.settings.limits
+    settings, _limits = found.settings, found.settings.limits
     assert (settings.agent, settings.slots, settings.timeout) == ("claude", 2, 1800)
     assert (settings.limits.max_running, settings.limits.daily.usd, settings.budget.usd) == (
         2,
