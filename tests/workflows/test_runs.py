@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -163,10 +164,18 @@ def test_cancelling_a_run_cancels_what_is_open_of_it(shop: Shop) -> None:
 
 
 def test_a_runner_that_dies_in_the_middle_is_followed_by_another(shop: Shop) -> None:
-    """Killed between submitting and letting go: the next one submits nothing twice."""
+    """One of an earlier version, killed between submitting and letting go, which were two
+    transactions then: the next one submits nothing twice."""
     service = shop.queue._client.service
     shop.runs.start("ship", run_id="run-1")
-    killed = patch.object(service, "yield_attempt", side_effect=KeyboardInterrupt)
+    submit = service.submit
+
+    def in_two(*args: Any, leave: str, **named: Any) -> None:
+        assert leave == "any"
+        submit(*args, **named)
+        raise KeyboardInterrupt
+
+    killed = patch.object(service, "submit", in_two)
     with killed, pytest.raises(KeyboardInterrupt):
         advance_runs(service, shop.folder, "first")
     assert shop.task("run-1").holder == "first"

@@ -127,12 +127,15 @@ class Service(Queries, Edits, Waits, Protocol):
         generated: Collection[str] = (),
         under: tuple[str, int] | None = None,
         *,
+        leave: str = "",
         connection: object = None,
     ) -> list[Task]:
         """Accept tasks, all or none. The same id or key and body gives the task that is there.
 
         `contexts` are long texts by task id, `generated` the ids that nobody chose, and `under` is
         the (task id, epoch) of the attempt that submits, if one does: its children are fenced.
+        With `leave` that attempt yields in the same transaction, until "all" or "any" of its
+        children are over.
 
         `connection` is a psycopg connection to the ledger's database with the caller's open
         transaction (or a `LoopConnection`): the tasks are there once it commits, and never if it

@@ -320,7 +320,7 @@ def apply_all(work: UnitOfWork, items: Items) -> list[Task | AgentqError]:
                     continue
                 said = _with_evidence(work, key, said)
             elif isinstance(said, Yield):
-                check_yield(work, work.task(key))
+                check_yield(work, work.task(key), {})
             if work.roots and isinstance(said, _CONCERNING):
                 outcomes.append(_apply_in_tree(work, key, said))
             else:

@@ -89,9 +89,10 @@ def note_reopened(work: UnitOfWork, key: int, task: Task) -> None:
         note_children(work, {parent: [task]}, {})
 
 
-def check_yield(work: UnitOfWork, task: Task) -> None:
-    """Raise `Refused` if one of the children that it would wait for waits for the task itself."""
-    if _is_waited_for(work, task.id, set(task.details.children), {}):
+def check_yield(work: UnitOfWork, task: Task, born: Mapping[str, Task]) -> None:
+    """Raise `Refused` if one of the children that it would wait for waits for the task itself;
+    `born` are those that this transaction brings."""
+    if _is_waited_for(work, task.id, set(task.details.children), born):
         raise Refused(
             f"{task.id} cannot wait for its children: one of them comes after it, and they would"
             " wait for each other. The attempt goes on.",

@@ -111,10 +111,15 @@ class Ledger:
         return self.store.role_ids((check_role(role),))[role]
 
     def submit(
-        self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None
+        self,
+        specs: Sequence[Spec],
+        generated: Collection[str] = (),
+        fence: Fence = None,
+        then: t.Yield | None = None,
     ) -> list[Submitted]:
-        """Accept tasks, all or none. The same id or key and body gives the task that is there."""
-        return self._submitter.submit(specs, generated, fence)
+        """Accept tasks, all or none. The same id or key and body gives the task that is there.
+        With `then` the attempt of the fence leaves in the same transaction."""
+        return self._submitter.submit(specs, generated, fence, then)
 
     def defer(self, specs: Sequence[Spec], fence: Fence, connection: object) -> list[Submitted]:
         """Write down, in the caller's own transaction, what is to be submitted once it commits."""

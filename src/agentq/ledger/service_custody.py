@@ -72,6 +72,7 @@ class CustodyService(ResultService):
         generated: Collection[str] = (),
         under: tuple[str, int] | None = None,
         *,
+        leave: str = "",
         connection: object = None,
     ) -> list[Task]:
         if who.kind is PrincipalKind.ATTEMPT and under is None:
@@ -86,14 +87,15 @@ class CustodyService(ResultService):
                 self._check_inputs(who, specs)
                 check_children(who, specs)
             fence = (self._key(under[0]), under[1])
+        then = _leaving(under, leave, connection) if leave else None
         check_reviews(specs)
         specs = [signed(spec, who) for spec in specs]
         if not contexts:
-            return self._submit(specs, generated, fence, connection)
+            return self._submit(specs, generated, fence, connection, then)
         staged: list[tuple[str, str]] = []
         try:
             specs = [self._stage(spec, contexts, staged) for spec in specs]
-            tasks = self._submit(specs, generated, fence, connection)
+            tasks = self._submit(specs, generated, fence, connection, then)
         except (Invalid, Conflict, Refused, NotFound):
             # Refused for certain. Of anything else (a lost answer, an interrupt) nobody knows
             # whether it was committed: then the context stays, and `prune` sweeps what is orphaned.
@@ -127,17 +129,22 @@ class CustodyService(ResultService):
                 self._check_task(who, Action.READ, task)
 
     def _submit(
-        self, specs: Sequence[Spec], generated: Collection[str], fence: Fence, connection: object
+        self,
+        specs: Sequence[Spec],
+        generated: Collection[str],
+        fence: Fence,
+        connection: object,
+        then: t.Yield | None,
     ) -> list[Task]:
         if connection is not None:
             return [each.task for each in self._ledger.defer(specs, fence, connection)]
         try:
-            return [each.task for each in self._ledger.submit(specs, generated, fence)]
+            return [each.task for each in self._ledger.submit(specs, generated, fence, then)]
         except Invalid as error:
             # What it comes after may have committed, and nobody has decided it yet.
             if error.code != "unknown_dependency" or not self._decide_deferred():
                 raise
-            return [each.task for each in self._ledger.submit(specs, generated, fence)]
+            return [each.task for each in self._ledger.submit(specs, generated, fence, then)]
 
     def _stage(
         self, spec: Spec, contexts: Mapping[str, bytes], staged: list[tuple[str, str]]
@@ -480,3 +487,14 @@ def _sha256(source: Source) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     source.seek(0)
     return hashlib.sha256(source.read()).hexdigest()
+
+
+def _leaving(under: tuple[str, int] | None, leave: str, connection: object) -> t.Yield:
+    """The yield of the attempt that submits, which comes after its children."""
+    if under is None or connection is not None:
+        raise Invalid(
+            "Only an attempt that submits children in a transaction of the ledger's can leave with"
+            " it. Nothing was submitted.",
+            "Submit first, then yield.",
+        )
+    return t.Yield(under[1], leave)

@@ -31,11 +31,12 @@ from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
-from agentq.core.triggers import Comment, ReviewFailed, Submit
+from agentq.core.trigger_validation import check_trigger
+from agentq.core.triggers import Comment, ReviewFailed, Submit, Yield
 from agentq.core.values import replace
 from agentq.ledger import task_effects
 from agentq.ledger.codec import CODES, STATES, SpecCache, encode_details, encode_spec, to_task
-from agentq.ledger.families import children_of_new, note_children
+from agentq.ledger.families import check_yield, children_of_new, note_children
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.pruning import NOTHING_GONE, Gone, check_next_names, gone_dependencies, taken_ids
 from agentq.ledger.shared_budgets import roots_of_new
@@ -68,9 +69,14 @@ class Submitter:
         )
 
     def submit(
-        self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None
+        self,
+        specs: Sequence[Spec],
+        generated: Collection[str] = (),
+        fence: Fence = None,
+        then: Yield | None = None,
     ) -> list[Submitted]:
-        """Accept all or none. `generated` holds the ids that were made up for this call."""
+        """Accept all or none. `generated` holds the ids that were made up for this call, and `then`
+        is how the attempt of the fence leaves when they are there."""
         check_batch(specs)
         if not specs and fence is None:
             return []
@@ -79,7 +85,9 @@ class Submitter:
         # all, or it is a true accident: then they are looked up like any other.
         free = iter((frozenset(generated),))
         return self._store.write(
-            lambda tx: self._submit(tx, specs, generated, roles, fence, next(free, frozenset()))
+            lambda tx: self._submit(
+                tx, specs, generated, roles, fence, next(free, frozenset()), then
+            )
         )
 
     def _submit(
@@ -90,12 +98,20 @@ class Submitter:
         roles: dict[str, int],
         fence: Fence,
         free: frozenset[str],
+        then: Yield | None,
     ) -> list[Submitted]:
         work = self.work(tx)
         work.check_fence(fence)
-        return self._accept(
-            work, specs, generated, free, lambda fresh: self._give_birth(work, fresh, roles)
-        )
+
+        def create(fresh: Sequence[Spec]) -> dict[str, Task]:
+            born = self._give_birth(work, fresh, roles)
+            if then is not None and fence is not None:
+                check_trigger(then)
+                check_yield(work, work.task(fence[0]), born)
+                work.apply(fence[0], then)
+            return born
+
+        return self._accept(work, specs, generated, free, create)
 
     def _accept(
         self,

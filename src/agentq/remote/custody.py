@@ -44,6 +44,7 @@ class RemoteCustody(RemoteQueries):
         generated: Collection[str] = (),
         under: tuple[str, int] | None = None,
         *,
+        leave: str = "",
         connection: object = None,
     ) -> list[Task]:
         if connection is not None:
@@ -54,7 +55,7 @@ class RemoteCustody(RemoteQueries):
             )
         return self._tasks(
             "submit", who, specs=list(specs), contexts=contexts, generated=list(generated),
-            under=under,
+            under=under, leave=leave,
         )  # fmt: skip
 
     def _tasks(self, call: str, who: Principal, /, **arguments: object) -> list[Task]:

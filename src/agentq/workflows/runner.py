@@ -50,24 +50,27 @@ def advance_runs(service: Service, folder: Path, holder: str) -> int:
     return len(runs)
 
 
-def advance(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) -> Task:
+def advance(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) -> None:
     """Take one step with a run that is held: submit what can start, then yield or end it."""
     try:
         found = planned(service, folder, run, who)
-        _submit(service, run, found, who)
+        goes_on = not (found.failure or found.is_over)
+        _submit(service, run, found, who, leave="any" if goes_on else "")
     except Stale:
         raise
     except _FAULTS as error:
         # A person mends the file and answers; the steps that are under way go on.
         log.warning("run %s: blocked: %s", run.id, error.cause)
-        return service.block(who, run.id, run.epoch, _question(error))
+        service.block(who, run.id, run.epoch, _question(error))
+        return
     if found.failure:
         log.info("run %s: failed: %s", run.id, found.failure)
-        return service.fail(who, run.id, run.epoch, found.failure, FailureKind.REFUSED)
-    if found.is_over:
+        service.fail(who, run.id, run.epoch, found.failure, FailureKind.REFUSED)
+    elif found.is_over:
         log.info("run %s: complete", run.id)
-        return service.complete(who, run.id, run.epoch, _summary(found), data=_results(found))
-    return service.yield_attempt(who, run.id, run.epoch, "any")
+        service.complete(who, run.id, run.epoch, _summary(found), data=_results(found))
+    elif not found.submit:
+        service.yield_attempt(who, run.id, run.epoch, "any")
 
 
 def planned(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) -> Plan:
@@ -97,13 +100,13 @@ def steps_of(service: Service, run: Task, who: Principal = SYSTEM) -> list[Task]
     return list(service.tasks_by_id(who, ids).values()) if ids else []
 
 
-def _submit(service: Service, run: Task, found: Plan, who: Principal) -> None:
+def _submit(service: Service, run: Task, found: Plan, who: Principal, leave: str = "") -> None:
     drafts = [draft({**fields, "from": RUN_ROLE}) for fields in found.submit]
     if not drafts:
         return
     contexts = {name: text for each in drafts for name, text in each.contexts.items()}
     specs = [each.spec for each in drafts]
-    service.submit(who, specs, contexts, under=(run.id, run.epoch))
+    service.submit(who, specs, contexts, under=(run.id, run.epoch), leave=leave)
     log.info("run %s: submitted %s", run.id, ", ".join(_names(specs)))
 
 

@@ -61,6 +61,32 @@ class TestChildren:
         done(service, "b")
         assert service.task(ANN, own.id).state is State.READY
 
+    def test_an_attempt_leaves_in_the_transaction_that_brings_its_children(
+        self, service: Service
+    ) -> None:
+        own = claimed(service)
+        service.submit(attempt_at(own), [spec("a", "helper")], leave="all")
+        left = service.task(ANN, own.id)
+        assert (left.state, left.holder, left.details.children) == (State.PENDING, "", ("a",))
+        # What the lost answer of the first one would have said: the attempt is over.
+        with pytest.raises(Stale):
+            service.submit(attempt_at(own), [spec("a", "helper")], leave="all")
+        done(service, "a")
+        assert service.task(ANN, own.id).state is State.READY
+
+    def test_one_that_cannot_leave_submits_nothing_either(self, service: Service) -> None:
+        own = claimed(service)
+        agent = attempt_at(own)
+        with pytest.raises(Refused) as caught:
+            service.submit(agent, [spec("a", after=(own.id,))], leave="all")
+        assert caught.value.code == "cycle"
+        with pytest.raises(Invalid):
+            service.submit(agent, [spec("a", "helper")], leave="some")
+        with pytest.raises(Invalid, match="Only an attempt"):
+            service.submit(ANN, [spec("a", "helper")], leave="all")
+        assert not service.tasks_by_id(ANN, ["a"])
+        assert service.task(ANN, own.id).holder == "host:1"
+
     def test_what_cannot_be_waited_for(self, service: Service) -> None:
         own = claimed(service)
         agent = attempt_at(own)
