@@ -234,6 +234,7 @@ CASES: dict[Triple, Case] = {
     (R, "Edit", R): applied(submitted, EDITED),
     (R, "Edit", P): applied(approved, EDITED),
     (B, "Edit", P): applied(nobody_approved, EDITED),
+    (B, "Edit", R): applied(BY_STATE[B], t.Edit("ed", to="other")),
     (B, "Edit", B): applied(nobody_approved, t.Edit("ed", to="worker")),
     **{(s, "Cancel", X): applied(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
     **{(s, "Comment", s): applied(BY_STATE[s], t.Comment("boss", "nice")) for s in State},

@@ -107,6 +107,7 @@ def said_to_all(task: Task) -> Iterator[t.Trigger]:
     yield from (t.Requeue("boss"), t.Requeue("boss", "", DEPENDENCY))
     yield t.Applied("boss", "0" * 40)
     yield t.Edit("ed", instructions="do something else")
+    yield t.Edit("ed", to="other")
     yield t.RefuseReport(task.epoch - 1, "ann", "completed")
 
 

@@ -51,9 +51,9 @@ def agents(session: Session, ctx: click.Context, tree: bool) -> None:
             [_row(each, counts) for each in files],
             f"no agents: {folder}/NAME.md says who one is, and how it is run",
         )
-    bad = [each for each in files if each.error]
-    for each in bad if tree else ():
-        say(paint(clean(f"{each.name}: {each.error}"), "red"))
+    for each in files:
+        if each.error:
+            say(paint(clean(f"{each.name}: {each.error}"), "red"))
 
 
 @agents.command("check")
@@ -114,7 +114,7 @@ def _has_tool(profile: Profile) -> bool:
 def _row(each: ProfileFile, counts: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
     profile = each.profile
     if profile is None:
-        return (each.name, "", "", "", *([""] * len(_OPEN)), one_line(each.error, 100))
+        return (each.name, "", "", "", *([""] * len(_OPEN)), "cannot be used")
     numbers = _numbers(profile, counts)
     about = profile.description
     if profile.roles != (profile.name,):

@@ -48,6 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "artifacts": ("artifacts:artifacts", "List, read and store the files of attempts."),
     },
     "Deciding": {
+        "inbox": ("inbox:inbox", "List what waits for somebody: questions, approvals, mentions."),
         "approvals": ("approvals:approvals", "List what waits for a decision of people."),
         "approve": ("decide:approve", "Let tasks start, or accept their reports."),
         "reject": ("decide:reject", "Refuse a task or its report, or ask for changes."),
@@ -55,6 +56,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("decide:cancel", "Cancel tasks; a running attempt is stopped."),
         "requeue": ("decide:requeue", "Open dead letters again."),
         "comment": ("decide:comment", "Leave a note on a task."),
+        "reassign": ("inbox:reassign", "Give tasks to another role."),
         "tell": ("decide:tell", "Send a message to the agent of a task."),
         "signal": ("graph:signal", "Let a task go on that waits for this."),
     },

@@ -340,10 +340,14 @@ class Service(Queries, Edits, Waits, Protocol):
         epoch: int = 0,
         denied: int = 0,
         replaces: bool = False,
+        cause: str = "",
     ) -> Task:
         """Leave a note. With an `epoch` the holder of that attempt speaks, and is fenced. With
         `denied` its worker says how many tool calls were not allowed, and the text which ones;
-        `replaces`: the text tells also of those that the attempt's note before has told of."""
+        `replaces`: the text tells also of those that the attempt's note before has told of.
+
+        Those whom it names with an @ find it in their inbox. The same words of the same author for
+        the same `cause`, while the task stands as it stood, are noted once."""
 
     def tell(self, who: Principal, ref: str, message: str) -> Task:
         """Send a message to the agent of a task: to the one that runs, if its holder takes messages

@@ -30,6 +30,8 @@ class Wanted:
     labels: tuple[tuple[str, str], ...] = ()
     cursor: int = 0
     limit: int = 50
+    #: Only those on which this one was mentioned and has not said anything since. Goes alone.
+    mentioning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ SUBMISSIONS_LANE = "submissions"
 HAS_DEPENDENTS, HAS_RESOURCES, IN_TREE = 1, 2, 4
 #: And that it needs an approval before it starts, given or not: by this it is found.
 NEEDS_APPROVAL = 8
+#: And that somebody was mentioned there who has not said anything since.
+HAS_MENTIONS = 16
 
 
 class HotRow(NamedTuple):
@@ -246,6 +248,8 @@ class Order(StrEnum):
     URGENT = "urgent"
     #: Pending tasks that need an approval, given or not, the oldest first.
     APPROVAL = "approval"
+    #: Tasks on which somebody was mentioned, the oldest first.
+    MENTIONED = "mentioned"
     #: Failed and expired ones, the newest first.
     DEAD = "dead"
 

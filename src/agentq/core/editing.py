@@ -20,11 +20,17 @@ NEW_TEXT = "The text above is new: an earlier attempt was asked for something el
 
 def edit(task: Task, trigger: t.Edit, now: int) -> Step:
     details = task.details
-    if task.state is State.BLOCKED and details.reason_kind != "approval_timeout":
+    reassigned = trigger.to not in ("", task.to)
+    may = details.reason_kind == "approval_timeout" or (
+        # Another agent may know what this one had to ask.
+        details.reason_kind == "asked" and reassigned
+    )
+    if task.state is State.BLOCKED and not may:
         raise Refused(
             f"{task.id} is blocked ({details.reason_kind}), and other words do not answer that."
             " Nothing was changed.",
-            "Answer it with what is to be done instead: `agentq answer`.",
+            "Answer it with what is to be done instead: `agentq answer`. What an agent asked can"
+            " also go to another role: `agentq reassign`.",
             code="wrong_state",
         )
     edited = _merged(details.edited, trigger, task.version + 1)
@@ -34,6 +40,9 @@ def edit(task: Task, trigger: t.Edit, now: int) -> Step:
     approver = details.approved_by
     details = replace(details, edited=edited, approved_by="", approved_digest="", asked_at=0)
     if task.state is State.BLOCKED:
+        if details.reason_kind == "asked":
+            text = f"It was given to {trigger.to}, as {task.to} had asked: {details.reason}"
+            details = annotated(details, now, trigger.by, "edit", text)
         details = replace(details, reason="", reason_kind="", remind_at=0)
     if task.epoch and trigger.instructions:
         details = annotated(details, now, trigger.by, "edit", NEW_TEXT)

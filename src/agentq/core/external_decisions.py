@@ -1,4 +1,4 @@
-"""Decisions somebody takes about a task from outside: answer, cancel, reopen, comment."""
+"""Decisions somebody takes about a task from outside: answer, cancel, reopen."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
 from agentq.core.signals import signals_to_come, taken_signals
 from agentq.core.spec_types import check_usage
 from agentq.core.states import State
-from agentq.core.steps import Step, again, annotated, completed, fenced_out, over
-from agentq.core.task import Note, Reported, Task
+from agentq.core.steps import Step, again, annotated, completed, over
+from agentq.core.task import Reported, Task
 from agentq.core.values import replace
 
 
@@ -90,25 +90,6 @@ def applied(task: Task, trigger: t.Applied, now: int) -> Step:
         applied_branch=trigger.branch,
     )  # fmt: skip
     return Step(task.state, "applied", (), details, keeps_custody=True)
-
-
-def comment(task: Task, trigger: t.Comment, now: int) -> Step:
-    if trigger.epoch or trigger.denied:
-        fenced_out(task, trigger.epoch)
-    if not trigger.denied:
-        return Step(task.state, "commented", keeps_custody=True)
-    details = task.details
-    if trigger.replaces:
-        details = replace(details, notes=_without_last_denied(details.notes))
-    denied = details.denied + trigger.denied
-    details = annotated(details, now, task.holder, "denied", trigger.text, denied=denied)
-    return Step(task.state, "commented", (), details, keeps_custody=True)
-
-
-def _without_last_denied(notes: tuple[Note, ...]) -> tuple[Note, ...]:
-    """The notes but for the newest one on denials: only the holder leaves those, so it is its."""
-    places = [place for place, note in enumerate(notes) if note.kind == "denied"]
-    return (*notes[: places[-1]], *notes[places[-1] + 1 :]) if places else notes
 
 
 def refuse_report(task: Task, trigger: t.RefuseReport, now: int) -> Step:

@@ -95,7 +95,7 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     # What a task asks for may change while nobody has it. An approval was for what it said before.
     (P, "Edit"): frozenset({P, R}),
     (R, "Edit"): frozenset({R, P}),
-    (B, "Edit"): frozenset({P, B}),
+    (B, "Edit"): frozenset({P, R, B}),
     # A message to the agent, while there is one that works or may come; a holder takes it. After a
     # report one comes if changes are asked for.
     **{(state, "Tell"): frozenset({state}) for state in (P, R, H, V, B)},

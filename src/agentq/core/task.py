@@ -214,6 +214,16 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """Somebody was named in a comment (`@name`), and has not said anything there since."""
+
+    name: str
+    at: int
+    by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Edited:
     """What edits have made of a spec. Empty fields are as they were submitted.
 
@@ -317,6 +327,10 @@ class TaskDetails(msgspec.Struct, frozen=True):
     #: How many steps of its approval policy were taken, and who was asked last.
     escalations: int = 0
     asked_of: str = ""
+    #: Who was mentioned in comments and has not answered, the newest last.
+    mentions: tuple[Mention, ...] = ()
+    #: By which the newest comments are known again.
+    comment_marks: tuple[str, ...] = ()
 
 
 NO_DETAILS = TaskDetails()

@@ -32,6 +32,7 @@ from typing import Any
 from agentq.core import (
     agent_messages,
     children,
+    comments,
     custody,
     editing,
     external_decisions,
@@ -123,7 +124,7 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.Applied: external_decisions.applied,
     t.Edit: editing.edit,
     t.Tick: waiting.tick,
-    t.Comment: external_decisions.comment,
+    t.Comment: comments.comment,
     t.Tell: agent_messages.tell,
     t.TakeMessages: agent_messages.take_messages,
     t.RefuseReport: external_decisions.refuse_report,

@@ -135,6 +135,16 @@ def check_trigger(trigger: Trigger) -> None:
             _check_other(name, held, value)
 
 
+def check_cause(cause: str) -> None:
+    """Raise `Invalid` for what cannot name the cause of a comment."""
+    if len(cause) > 200 or not cause.isprintable():
+        raise Invalid(
+            f"The cause of a comment is a name of at most 200 characters, got {cause[:60]!r}."
+            " Nothing was recorded.",
+            "Name for example the delivery or the attempt that it comes from.",
+        )
+
+
 def check_comment(text: str) -> None:
     """Raise `Invalid` for an empty comment."""
     if not text.strip():

@@ -303,6 +303,9 @@ class Comment:
     `denied` says that so many tool calls of the attempt were not allowed, and the text which ones:
     that becomes a note for the next attempt. With `replaces` the text tells of all of them so far,
     and takes the place of the note that this attempt left before; `denied` counts the new ones.
+
+    `mentions` are those whom the text names. With a `cause` the same words of the same author for
+    the same cause, while the task stands as it stood, are one comment.
     """
 
     by: str
@@ -311,6 +314,8 @@ class Comment:
     how: str = ""
     denied: int = 0
     replaces: bool = False
+    mentions: tuple[str, ...] = ()
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from agentq.core.triggers import LogEntry
     from agentq.ledger.circuits import RoleCircuit
     from agentq.ledger.measuring import Measuring
+
+#: How many tasks on which somebody is mentioned are looked at.
+_MENTIONED_MAX = 1000
 
 
 class LedgerQueries:
@@ -103,6 +107,9 @@ class LedgerQueries:
         if not 1 <= wanted.limit <= 10_000:
             raise Invalid(f"A page has 1 to 10000 tasks, got {wanted.limit}.")
 
+        if wanted.mentioning:
+            return Page(tuple(self._mentioning(wanted.mentioning.lower(), wanted.limit)), 0)
+
         def look(reader: Reader) -> list[TaskRow]:
             role = 0
             if wanted.role:
@@ -125,6 +132,17 @@ class LedgerQueries:
         rows = rows[: wanted.limit]
         cursor = rows[-1].hot.key if more else 0
         return Page(tuple(self._task(row) for row in rows), cursor)
+
+    def _mentioning(self, name: str, limit: int) -> Iterator[Task]:
+        """Tasks that mention somebody, the oldest first; so many of those that mention anybody are
+        looked at."""
+        wanted = Filter(order=Order.MENTIONED, limit=_MENTIONED_MAX)
+        rows = self._store.read(lambda reader: reader.list_tasks(wanted))
+        found = (
+            task for task in map(self._task, rows)
+            if any(each.name == name for each in task.details.mentions)
+        )  # fmt: skip
+        yield from itertools.islice(found, limit)
 
     def with_artifacts(self, after: int, limit: int) -> list[tuple[int, Task, list[ArtifactRow]]]:
         """Tasks whose key comes after this one, by key, with the records of their evidence."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from agentq.core import triggers as t
 from agentq.core.access import Action, Principal
-from agentq.core.trigger_validation import check_comment, check_message
+from agentq.core.comments import mentioned
+from agentq.core.trigger_validation import check_cause, check_comment, check_message
 from agentq.ledger.request_keys import repeatable, the_task
 from agentq.ledger.service_edits import EditService
 from agentq.protocol.secret_detection import redact
@@ -36,8 +37,10 @@ class NoteService(EditService):
         epoch: int = 0,
         denied: int = 0,
         replaces: bool = False,
+        cause: str = "",
     ) -> Task:
         check_comment(text)
+        check_cause(cause)
         if epoch or denied:
             # What its tool was denied is for the worker to say, who has seen it.
             self._check_attempt(who, Action.RECORD if denied else Action.COMMENT, ref, epoch)
@@ -46,7 +49,11 @@ class NoteService(EditService):
             key, task = self._find(who, Action.COMMENT, ref)
             if task.id == who.task_id:
                 epoch = who.epoch
-        comment = t.Comment(who.name, redact(text), epoch, who.how, denied, replaces)
+        said = redact(text)
+        comment = t.Comment(
+            who.name, said, epoch, who.how, denied, replaces, () if denied else mentioned(said),
+            "" if denied else cause or "said",
+        )  # fmt: skip
         return self._ledger_for(who).apply(key, comment, self._fence(who))
 
     @repeatable(the_task)

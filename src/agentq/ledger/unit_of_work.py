@@ -21,6 +21,7 @@ from agentq.contracts.doorbell import (
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
+    HAS_MENTIONS,
     HAS_RESOURCES,
     AddressRow,
     ArtifactRow,
@@ -189,6 +190,9 @@ class UnitOfWork:
                 self.topics.update((role_topic(before.to), ROOM_TOPIC))
         if decision.effects:
             self.note_effects(key, after, decision.effects)
+        if after.details.mentions is not before.details.mentions:
+            rest = self.flags[key] & ~HAS_MENTIONS
+            self.flags[key] = rest | (HAS_MENTIONS if after.details.mentions else 0)
         if type(trigger) is Tell and after.holder:
             self.topics.add(holder_topic(after.holder))
         if after.details.spent is not before.details.spent:

@@ -128,8 +128,10 @@ class RemoteDecisions(RemoteCustody):
         epoch: int = 0,
         denied: int = 0,
         replaces: bool = False,
+        cause: str = "",
     ) -> Task:
-        told = {"ref": ref, "text": text, "epoch": epoch, "denied": denied, "replaces": replaces}
+        told = {"ref": ref, "text": text, "epoch": epoch, "denied": denied, "replaces": replaces,
+                "cause": cause}  # fmt: skip
         return self._task("comment", who, **told)
 
     def tell(self, who: Principal, ref: str, message: str) -> Task:

@@ -22,7 +22,7 @@ FROM roles r CROSS JOIN (VALUES (0), (1), (2), (3), (4)) AS s
 UNION ALL
 SELECT '', 0, (
     SELECT count(*) FROM (
-        SELECT 1 FROM tasks WHERE state = 0 AND flags >= 8 LIMIT :at_most) AS counted), 0
+        SELECT 1 FROM tasks WHERE state = 0 AND flags >= 8 AND flags & 8 <> 0 LIMIT :at_most) AS counted), 0
 UNION ALL
 SELECT '', 6, (
     SELECT count(*) FROM (SELECT 1 FROM tasks WHERE state IN (6, 8) LIMIT :at_most) AS counted), 0

@@ -278,10 +278,28 @@ ORDER BY t.key LIMIT :count::bigint;
 
 -- name: list_approval
 WITH RECURSIVE walk (key, nth) AS (
-    SELECT (SELECT t.key FROM tasks t WHERE t.state = 0 AND t.flags >= 8 AND t.key > :key::bigint
+    SELECT (SELECT t.key FROM tasks t WHERE t.state = 0 AND t.flags >= 8 AND t.flags & 8 <> 0 AND t.key > :key::bigint
             ORDER BY t.key LIMIT 1), 1
     UNION ALL
-    SELECT (SELECT t.key FROM tasks t WHERE t.state = 0 AND t.flags >= 8 AND t.key > w.key
+    SELECT (SELECT t.key FROM tasks t WHERE t.state = 0 AND t.flags >= 8 AND t.flags & 8 <> 0 AND t.key > w.key
+            ORDER BY t.key LIMIT 1), w.nth + 1
+    FROM walk w WHERE w.key IS NOT NULL AND w.nth < :count::bigint
+), picked AS MATERIALIZED (
+    SELECT t.* FROM walk w
+    CROSS JOIN LATERAL (SELECT * FROM tasks WHERE key = w.key LIMIT 1) AS t
+)
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+       s.submitted_at, s.body
+FROM picked p
+CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
+ORDER BY p.key;
+
+-- name: list_mentioned
+WITH RECURSIVE walk (key, nth) AS (
+    SELECT (SELECT t.key FROM tasks t WHERE t.flags >= 16 AND t.key > :key::bigint
+            ORDER BY t.key LIMIT 1), 1
+    UNION ALL
+    SELECT (SELECT t.key FROM tasks t WHERE t.flags >= 16 AND t.key > w.key
             ORDER BY t.key LIMIT 1), w.nth + 1
     FROM walk w WHERE w.key IS NOT NULL AND w.nth < :count::bigint
 ), picked AS MATERIALIZED (

@@ -259,7 +259,14 @@ ORDER BY t.priority, t.key LIMIT :count;
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
        t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_approval CROSS JOIN specs s ON s.key = t.key
-WHERE t.state = 0 AND t.flags >= 8 AND t.key > :key
+WHERE t.state = 0 AND t.flags >= 8 AND t.flags & 8 <> 0 AND t.key > :key
+ORDER BY t.key LIMIT :count;
+
+-- name: list_mentioned
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM tasks t INDEXED BY tasks_mentioned CROSS JOIN specs s ON s.key = t.key
+WHERE t.flags >= 16 AND t.key > :key
 ORDER BY t.key LIMIT :count;
 
 -- name: list_dead

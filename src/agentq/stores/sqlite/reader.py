@@ -191,6 +191,7 @@ _LISTINGS = {
     Order.OLDEST: "list_oldest",
     Order.URGENT: "list_urgent",
     Order.APPROVAL: "list_approval",
+    Order.MENTIONED: "list_mentioned",
     Order.DEAD: "list_dead",
 }
 

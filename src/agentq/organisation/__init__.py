@@ -1,0 +1,1 @@
+"""Agents as an organisation: what is in whose inbox, and who is woken."""
