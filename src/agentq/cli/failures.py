@@ -94,7 +94,7 @@ def _forget_stdout() -> None:
 
 
 def _unexpected(error: Exception) -> AgentqError:
-    from agentq.settings import wants_debug
+    from agentq.settings.preferences import wants_debug
 
     if wants_debug():
         import traceback

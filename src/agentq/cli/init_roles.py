@@ -57,7 +57,7 @@ def plan_roles(
 
     Settings that are there get roles only if an agent was named. A template has one role more.
     """
-    from agentq.settings import agent_from_environment
+    from agentq.settings.preferences import agent_from_environment
 
     named = agent or agent_from_environment()
     if named == NONE:

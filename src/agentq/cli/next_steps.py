@@ -70,7 +70,7 @@ _EXPLAINED = (State.PENDING, State.READY, State.REVIEW, State.BLOCKED)
 
 def show_next_step(session: Session, name: str, context: click.Context) -> None:
     """Print what usually follows this command, if a person is there to read it."""
-    from agentq.settings import wants_quiet
+    from agentq.settings.preferences import wants_quiet
 
     is_person = screen.is_terminal() and screen.is_terminal(err=True)
     if session.json or session.quiet or not is_person or wants_quiet() or session.attempt():

@@ -118,7 +118,7 @@ def paint(text: str, style: str, err: bool = False) -> str:
     """The text in colour, if it goes to a terminal that may have colour."""
     if not style or not is_terminal(err):
         return text
-    from agentq.settings import wants_color
+    from agentq.settings.preferences import wants_color
 
     if not wants_color():
         return text

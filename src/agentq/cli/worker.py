@@ -107,7 +107,8 @@ def _serve(
     from agentq.core import access
     from agentq.core.access import Action
     from agentq.server.attempt_socket import remove_left_over
-    from agentq.settings import environment, wants_debug
+    from agentq.settings import environment
+    from agentq.settings.preferences import wants_debug
     from agentq.worker.environment import secrets_in
     from agentq.worker.live_settings import LiveSettings
     from agentq.worker.processes import Supervisor

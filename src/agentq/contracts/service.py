@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentq.contracts.service_edits import Edits
 from agentq.contracts.service_graph import Waits
+from agentq.contracts.service_notes import Notes
 from agentq.contracts.service_overview import Overviews
 from agentq.contracts.service_statistics import Statistics
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Usage
@@ -116,7 +117,7 @@ class Queries(Overviews, Statistics, Protocol):
         once the attempt is over."""
 
 
-class Service(Queries, Edits, Waits, Protocol):
+class Service(Queries, Edits, Notes, Waits, Protocol):
     """The whole service interface."""
 
     def submit(
@@ -134,8 +135,7 @@ class Service(Queries, Edits, Waits, Protocol):
 
         `contexts` are long texts by task id, `generated` the ids that nobody chose, and `under` is
         the (task id, epoch) of the attempt that submits, if one does: its children are fenced.
-        With `leave` that attempt yields in the same transaction, until "all" or "any" of its
-        children are over.
+        With `leave` ("all" or "any") that attempt yields to its children, in the same transaction.
 
         `connection` is a psycopg connection to the ledger's database with the caller's open
         transaction (or a `LoopConnection`): the tasks are there once it commits, and never if it
@@ -327,31 +327,6 @@ class Service(Queries, Edits, Waits, Protocol):
     def requeue(
         self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0
     ) -> Task: ...
-    def mark_applied(
-        self, who: Principal, ref: str, commit: str, branch: str = "", *, if_version: int = 0
-    ) -> Task:
-        """Say that the work of a complete task is in a branch now, as this commit."""
-
-    def comment(
-        self,
-        who: Principal,
-        ref: str,
-        text: str,
-        epoch: int = 0,
-        denied: int = 0,
-        replaces: bool = False,
-        cause: str = "",
-    ) -> Task:
-        """Leave a note. With an `epoch` the holder of that attempt speaks, and is fenced. With
-        `denied` its worker says how many tool calls were not allowed, and the text which ones;
-        `replaces`: the text tells also of those that the attempt's note before has told of.
-
-        Those whom it names with an @ find it in their inbox. The same words of the same author for
-        the same `cause`, while the task stands as it stood, are noted once."""
-
-    def tell(self, who: Principal, ref: str, message: str) -> Task:
-        """Send a message to the agent of a task: to the one that runs, if its holder takes messages
-        (`core.agent_messages.is_told_live`), and into the prompt of every attempt that comes."""
 
     def take_messages(self, who: Principal, task_id: str, epoch: int) -> Task:
         """Take the messages that no attempt was given yet. They are marked in the task that is

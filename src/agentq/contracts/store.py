@@ -12,11 +12,12 @@ meaning. The suite in tests/contracts is the executable half of this file; a tes
 # at each start.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
+from agentq.contracts.task_filter import Filter as Filter
+from agentq.contracts.task_filter import Order as Order
 
 T = TypeVar("T")
 
@@ -31,10 +32,8 @@ SUBMISSIONS_LANE = "submissions"
 
 #: Bits of `flags`: what the ledger must look up when the task moves.
 HAS_DEPENDENTS, HAS_RESOURCES, IN_TREE = 1, 2, 4
-#: And that it needs an approval before it starts, given or not: by this it is found.
-NEEDS_APPROVAL = 8
-#: And that somebody was mentioned there who has not said anything since.
-HAS_MENTIONS = 16
+#: By which tasks are found that need an approval, given or not, or on which somebody is mentioned.
+NEEDS_APPROVAL, HAS_MENTIONS = 8, 16
 
 
 class HotRow(NamedTuple):
@@ -237,42 +236,6 @@ class Picked(NamedTuple):
     role: RoleRow
     open_until: int
     tasks: list[TaskRow]
-
-
-class Order(StrEnum):
-    """In which order tasks are listed, and so what a page goes on after."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    #: Of one role and one state that is not over; without a state, of what is ready.
-    URGENT = "urgent"
-    #: Pending tasks that need an approval, given or not, the oldest first.
-    APPROVAL = "approval"
-    #: Tasks on which somebody was mentioned, the oldest first.
-    MENTIONED = "mentioned"
-    #: Failed and expired ones, the newest first.
-    DEAD = "dead"
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which tasks to list. Empty fields do not restrict.
-
-    A page goes on after `key` (and, in order of urgency, after `priority`); 0 and -1 begin at the
-    beginning. `refers`: only tasks whose spec names a parent or what comes next.
-    """
-
-    states: tuple[int, ...] = ()
-    role: int = 0
-    sender: str = ""
-    type: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-    updated_before: int = 0
-    refers: bool = False
-    order: Order = Order.NEWEST
-    key: int = 0
-    priority: int = -1
-    limit: int = 100
 
 
 class Expired(NamedTuple):

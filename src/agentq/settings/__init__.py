@@ -161,26 +161,6 @@ def environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-def wants_debug() -> bool:
-    """Whether the command shows tracebacks of errors that nobody expected."""
-    return os.environ.get("AGENTQ_DEBUG", "") not in ("", "0")
-
-
-def wants_quiet() -> bool:
-    """Whether commands leave out what usually comes next."""
-    return os.environ.get("AGENTQ_QUIET", "") not in ("", "0")
-
-
-def agent_from_environment() -> str:
-    """The agent tool for roles that `agentq init` writes; "" leaves it to what is installed."""
-    return os.environ.get("AGENTQ_AGENT", "")
-
-
-def wants_color() -> bool:
-    """Whether a terminal may be written to in colour (see no-color.org)."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def default_holder() -> str:
     """A name for this process as a holder of claims, told apart from every other process."""
     return f"{os.uname().nodename}:{os.getpid()}"

@@ -134,7 +134,7 @@ class TestKeys:
         service = open_service()
         submit(service, "task-1")
         for key in ("a", "b" * 500, "\u00e9 \\ '"):
-            service.comment(under(key), "task-1", "hello")
+            service.comment(under(key), "task-1", f"hello {key[:1]}")
         assert service.task(ANN, "task-1").version == 4
 
     def test_two_that_come_at_once_act_once(self, open_service: Open) -> None:
