@@ -144,7 +144,7 @@ def _single(queue: Queue) -> float:
 
 
 def _between_steps(queue: Queue, run: str) -> float:
-    """Median milliseconds from the end of a step to the claim of the next, by the ledger's clock."""
+    """Median milliseconds from the end of a step to the claim of the next, as the log has it."""
     gaps, ended_at = [], 0
     for number in range(STEPS):
         history = [each.event for each in queue.history(f"{run}.s{number}")]

@@ -19,16 +19,15 @@ from agentq.contracts.store import (
     Changes,
     EffectRow,
     EventRow,
-    Filter,
     HotRow,
     LogRow,
     NewRow,
-    Order,
     Reader,
     Store,
     TaskRow,
     Tx,
 )
+from agentq.contracts.task_filter import Filter, Order
 
 ALL_STATES = (
     PENDING,

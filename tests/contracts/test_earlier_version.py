@@ -20,7 +20,10 @@ import pytest
 from agentq.client.broker_results import read_outcome
 from agentq.contracts.inbound_messages import InboundMessage, Incoming, IntakeStatus, opened
 from agentq.contracts.service_values import Wanted
-from agentq.contracts.store import NEEDS_APPROVAL, Filter
+from agentq.contracts.store import (
+    NEEDS_APPROVAL,
+)
+from agentq.contracts.task_filter import Filter
 from agentq.core.access import Action
 from agentq.core.schedule import awaits_approval
 from agentq.core.states import DEAD_LETTERS, State

@@ -14,10 +14,9 @@ from agentq.contracts.store import (
     PENDING,
     READY,
     CountRow,
-    Filter,
-    Order,
     Store,
 )
+from agentq.contracts.task_filter import Filter, Order
 from agentq.core.values import replace
 from tests.contracts.rows import add, ids_of, insert, move, new_row, role_id
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentq.contracts.service_values import FilesLeft
-from agentq.contracts.store import Filter
+from agentq.contracts.task_filter import Filter
 from agentq.core.errors import Conflict, Unavailable
 from agentq.core.states import State
 from agentq.core.task import OnDependencyFailure, Spec, Usage

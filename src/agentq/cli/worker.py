@@ -156,9 +156,8 @@ def _serve(
         if isinstance(view, Table):
             stack.enter_context(view.live(made))
         elif not as_json:
-            note(
-                f"{role}: {settings.agent_name}, {counted(settings.slots, 'slot')}. Ctrl-C ends it."
-            )
+            slots = counted(settings.slots, "slot")
+            note(f"{role}: {settings.agent_name}, {slots}. Ctrl-C ends it.")
         stack.enter_context(Presence(queue, lambda: report_of(made)))
         stack.enter_context(Cleaner(workspaces, queue.service, queue.who))
         made.run()

@@ -16,8 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
-from agentq.contracts.task_filter import Filter as Filter
-from agentq.contracts.task_filter import Order as Order
+from agentq.contracts.task_filter import Filter
 
 T = TypeVar("T")
 

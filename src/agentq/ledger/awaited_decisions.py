@@ -14,7 +14,13 @@ from agentq.contracts.overview_values import (
     AwaitedDecisions,
     DecisionKind,
 )
-from agentq.contracts.store import BLOCKED, REVIEW, Filter, Order, Reader, TaskRow
+from agentq.contracts.store import (
+    BLOCKED,
+    REVIEW,
+    Reader,
+    TaskRow,
+)
+from agentq.contracts.task_filter import Filter, Order
 from agentq.core.digests import spec_digest
 from agentq.core.errors import Invalid
 from agentq.core.policy_steps import is_asked, upcoming_steps

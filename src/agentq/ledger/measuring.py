@@ -13,7 +13,13 @@ from itertools import groupby
 from typing import NamedTuple
 
 from agentq.contracts.service_values import Overhead, Quality
-from agentq.contracts.store import Filter, LogRow, Order, Reader, Store, TaskRow
+from agentq.contracts.store import (
+    LogRow,
+    Reader,
+    Store,
+    TaskRow,
+)
+from agentq.contracts.task_filter import Filter, Order
 from agentq.core.errors import AgentqError, Damaged
 from agentq.core.gates import gates_of
 from agentq.core.phases import TaskLife, divide

@@ -26,11 +26,10 @@ from agentq.contracts.store import (
     LIVE,
     PENDING,
     REVIEW,
-    Filter,
-    Order,
     Reader,
     TaskRow,
 )
+from agentq.contracts.task_filter import Filter, Order
 from agentq.core.schedule import awaits_approval
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.ledger.buckets import empty_in_words

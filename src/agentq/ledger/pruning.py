@@ -24,13 +24,12 @@ from agentq.contracts.store import (
     DedupRow,
     EffectRow,
     Expired,
-    Filter,
-    Order,
     OutboxRow,
     Reader,
     Store,
     Tx,
 )
+from agentq.contracts.task_filter import Filter, Order
 from agentq.core.counting import counted
 from agentq.core.digests import body_digest
 from agentq.core.errors import AgentqError, Conflict

@@ -11,14 +11,13 @@ from agentq.contracts.store import (
     IN_TREE,
     READY,
     ArtifactRow,
-    Filter,
     HotRow,
     LogRow,
-    Order,
     Reader,
     Store,
     TaskRow,
 )
+from agentq.contracts.task_filter import Filter, Order
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.spec_types import is_readable
 from agentq.core.states import State

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from agentq.contracts.service_values import Problem
-from agentq.contracts.store import ArtifactRow, Filter, Order, Reader, Store, TaskRow
+from agentq.contracts.store import (
+    ArtifactRow,
+    Reader,
+    Store,
+    TaskRow,
+)
+from agentq.contracts.task_filter import Filter, Order
 from agentq.core.schedule import expected_wake
 from agentq.core.states import State
 from agentq.core.task import Task

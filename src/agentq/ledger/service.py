@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts import service_values as v
 from agentq.contracts.audit_rows import AuditFilter
-from agentq.contracts.store import READY, Filter, Order
+from agentq.contracts.store import (
+    READY,
+)
+from agentq.contracts.task_filter import Filter, Order
 from agentq.core import triggers as t
 from agentq.core.access import (
     RUN_TYPE,

@@ -14,11 +14,9 @@ from agentq.contracts.store import (
     CountRow,
     DedupRow,
     EventRow,
-    Filter,
     HotRow,
     LeaseRow,
     LogRow,
-    Order,
     OutboxRow,
     SpecRow,
     SpendingRow,
@@ -26,6 +24,7 @@ from agentq.contracts.store import (
     TokenRow,
     TreeRow,
 )
+from agentq.contracts.task_filter import Filter, Order
 from agentq.stores.postgres.pipeline import Call, Exchanger, Statement, Values
 
 NO_VALUES: Values = {}

@@ -16,11 +16,9 @@ from agentq.contracts.store import (
     CountRow,
     DedupRow,
     EventRow,
-    Filter,
     HotRow,
     LeaseRow,
     LogRow,
-    Order,
     OutboxRow,
     Reader,
     SpecRow,
@@ -29,6 +27,7 @@ from agentq.contracts.store import (
     TokenRow,
     TreeRow,
 )
+from agentq.contracts.task_filter import Filter, Order
 
 
 def as_json(values: Sequence[Any]) -> str:
