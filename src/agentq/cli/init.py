@@ -72,8 +72,9 @@ def init(
     Nothing of the project is run. An agentq.toml that is there gets them only if --agent names a
     tool, and no role of it is ever changed.
 
-    --template writes workflows/*.md as well, and a role coordinator beside the others. Files that
-    are there are never changed. With --agent fake all of it runs at once, and costs nothing.
+    --template writes workflows/*.md as well, and a role coordinator beside the others; organisation
+    and nightly also agents/*.md, and schedules. Files that are there are never changed. With
+    --agent fake all of it runs at once, and costs nothing.
 
     --broker prepares a RabbitMQ server: exchanges, a queue per role, one for the results of the
     coordinator, dead letters. It prints the commands that make users who may do no more than their
@@ -84,7 +85,7 @@ def init(
     with ExitStack() as undo:  # a file of settings that lead nowhere would only be in the way
         plan = _plan(session, agent, yes=yes, template=template or "")
         settings, written, advice = _settings(session, broker, artifacts, plan, undo)
-        workflows = write_template(template or "", settings.workflows_folder, undo)
+        workflows = write_template(template or "", settings, plan.proposed, undo)
         plain = _make_ready(settings)
         closed = tighten(local_files(settings))
         undo.pop_all()

@@ -28,6 +28,8 @@ class RolePlan:
     project: Project | None = None
     agent: str = ""
     roles: list[ProposedRole] = field(default_factory=list)
+    #: All that were proposed, those that are there already included.
+    proposed: list[ProposedRole] = field(default_factory=list)
     #: Roles of the settings that stay as they are.
     kept: list[str] = field(default_factory=list)
     #: Why no role is written, or what could be added.
@@ -104,6 +106,7 @@ def _proposed(named: str, known: list[str], *, with_coordinator: bool = False) -
         roles = proposed_roles(
             project, agent, own_program(variables), with_coordinator=with_coordinator
         )
+        plan.proposed = roles
         plan.roles = [role for role in roles if role.name not in known]
         plan.kept = [role.name for role in roles if role.name in known]
     return plan

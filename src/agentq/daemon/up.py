@@ -21,6 +21,7 @@ from agentq.core.errors import AgentqError, Unavailable
 from agentq.daemon.leader import TERM_SECONDS, Leader
 from agentq.daemon.loop import Alarm, Loop, Runner, log
 from agentq.daemon.loops.capacity import CapacityLoop
+from agentq.daemon.loops.dashboard import Dashboard
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.loops.prune import Prune
@@ -71,6 +72,8 @@ class Options:
     on_serving: Callable[[HttpApp, str], None] | None = None
     #: The folder of workflow files; None: runs are left to others.
     workflows: Path | None = None
+    #: The folder of agents' profiles; None: no dashboard is written for them.
+    agents: Path | None = None
 
 
 class Daemon:
@@ -119,6 +122,8 @@ class Daemon:
         loops: list[Loop] = [Due(service), Results(service), Prune(service, self.options.keep)]
         if self.options.workflows is not None:
             loops.append(RunsLoop(service, self.options.workflows, holder))
+        if self.options.agents is not None:
+            loops.append(Dashboard(service, self.options.agents))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))
