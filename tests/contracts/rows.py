@@ -161,7 +161,7 @@ def everything(reader: Reader) -> list[object]:
         reader.resources(["gpu", "db", "port"]),
         reader.resources(),
         reader.circuits(),
-        reader.audit(AuditFilter()),
+        reader.records(AuditFilter()),
         reader.spending("role"),
         reader.spending("label"),
         reader.leader_leases(),

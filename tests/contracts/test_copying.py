@@ -144,7 +144,7 @@ class TestFilling:
         for store in (source.store, target.store):
             store.write(lambda tx: tx.save(Changes(audit=[again])))
         audits = [
-            end.store.read(lambda reader: reader.audit(AuditFilter())) for end in (source, target)
+            end.store.read(lambda reader: reader.records(AuditFilter())) for end in (source, target)
         ]
         assert len(audits[0]) == 3 and audits[0] == audits[1]
         roles = [end.store.read(lambda reader: reader.roles()) for end in (source, target)]

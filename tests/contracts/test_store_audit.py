@@ -19,15 +19,15 @@ def fill(store: Store) -> list[AuditRow]:
     """All three, the newest first, with the numbers that they got."""
     store.write(lambda tx: tx.save(Changes(audit=[DONE, REFUSED])))
     store.write(lambda tx: tx.save(Changes(audit=[LOGIN])))
-    return store.read(lambda reader: reader.audit(AuditFilter()))
+    return store.read(lambda reader: reader.records(AuditFilter()))
 
 
 def test_what_is_saved_is_found_the_newest_first(store: Store) -> None:
-    assert store.read(lambda reader: reader.audit(AuditFilter())) == []
+    assert store.read(lambda reader: reader.records(AuditFilter())) == []
     rows = fill(store)
     assert [row._replace(number=0) for row in rows] == [LOGIN, REFUSED, DONE]
     assert rows[0].number > rows[1].number > rows[2].number > 0
-    assert store.write(lambda tx: tx.audit(AuditFilter())) == rows
+    assert store.write(lambda tx: tx.records(AuditFilter())) == rows
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_what_is_saved_is_found_the_newest_first(store: Store) -> None:
 )
 def test_filters(store: Store, wanted: AuditFilter, places: list[int]) -> None:
     rows = fill(store)
-    assert store.read(lambda reader: reader.audit(wanted)) == [rows[each] for each in places]
+    assert store.read(lambda reader: reader.records(wanted)) == [rows[each] for each in places]
 
 
 def test_a_page_goes_on_before_a_number(store: Store) -> None:
     rows = fill(store)
     older = AuditFilter(before=rows[0].number, limit=1)
-    assert store.read(lambda reader: reader.audit(older)) == [rows[1]]
+    assert store.read(lambda reader: reader.records(older)) == [rows[1]]
     of_task = AuditFilter(subject="task-1", before=rows[2].number)
-    assert store.read(lambda reader: reader.audit(of_task)) == []
+    assert store.read(lambda reader: reader.records(of_task)) == []
 
 
 def test_it_commits_with_the_rest_or_not_at_all(store: Store) -> None:
@@ -66,13 +66,13 @@ def test_it_commits_with_the_rest_or_not_at_all(store: Store) -> None:
 
     with pytest.raises(ZeroDivisionError):
         store.write(change)
-    assert store.read(lambda reader: (reader.audit(AuditFilter()), reader.tokens())) == ([], [])
+    assert store.read(lambda reader: (reader.records(AuditFilter()), reader.tokens())) == ([], [])
 
 
 def test_old_rows_go_and_their_numbers_do_not_come_again(store: Store) -> None:
     rows = fill(store)
     store.write(lambda tx: tx.delete((), Expired(audit_before=2000)))
-    assert store.read(lambda reader: reader.audit(AuditFilter())) == rows[:2]
+    assert store.read(lambda reader: reader.records(AuditFilter())) == rows[:2]
     store.write(lambda tx: tx.delete((), Expired(audit_before=2**50)))
-    assert store.read(lambda reader: reader.audit(AuditFilter())) == []
+    assert store.read(lambda reader: reader.records(AuditFilter())) == []
     assert fill(store)[-1].number > rows[0].number

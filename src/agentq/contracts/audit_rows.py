@@ -2,7 +2,8 @@
 
 # Without `from __future__ import annotations`: a NamedTuple compiles every annotation that is text,
 # at each start.
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 
 class AuditRow(NamedTuple):
@@ -34,3 +35,11 @@ class AuditFilter(NamedTuple):
     since: int = 0
     before: int = 0
     limit: int = 100
+
+    @property
+    def listing(self) -> str:
+        return "audit_of" if self.subject else "audit"
+
+    @property
+    def make_row(self) -> Callable[[Iterable[Any]], AuditRow]:
+        return AuditRow._make

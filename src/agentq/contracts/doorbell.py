@@ -60,3 +60,9 @@ SUBMISSIONS_TOPIC = "submissions"
 
 #: Leader leases were given up: whoever waits for one need not wait until it ends.
 TERMS_TOPIC = "terms"
+
+#: A delivery came for a hook, or one is to be looked at again.
+HOOKS_TOPIC = "hooks"
+
+#: A target of webhooks is to be told again.
+TARGETS_TOPIC = "targets"

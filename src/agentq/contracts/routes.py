@@ -74,6 +74,9 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("circuits", "GET", "/circuits"),
         Route("events_after", "GET", "/events"),
         Route("last_position", "GET", "/events/last"),
+        Route("hook_deliveries", "GET", "/hook-deliveries"),
+        Route("hook_counts", "GET", "/hook-counts"),
+        Route("webhook_targets", "GET", "/webhook-targets"),
         Route("verify", "GET", "/verification", streams=LINES_TYPE),
     ),
     "Submitting": (
@@ -131,6 +134,8 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("tokens", "GET", "/tokens"),
         Route("revoke_token", "POST", "/tokens/{ref}/revoke"),
         Route("audit", "GET", "/audit"),
+        Route("replay_delivery", "POST", "/hook-deliveries/{hook}/replay"),
+        Route("enable_webhook", "POST", "/webhook-targets/{name}/enable"),
         Route("lanes", "GET", "/lanes"),
         Route("open_lanes", "POST", "/lanes/open"),
     ),
@@ -155,6 +160,7 @@ LOCAL_CALLS = frozenset(
         "event_data", "hold_leader_leases", "give_up_leader_leases", "outbox_batch",
         "settle_outbox", "publish_results", "judge_messages", "store_message_files",
         "discard_message_files", "principal_of_token", "artifact_link", "note_refusal",
+        "take_deliveries", "waiting_deliveries", "settle_delivery", "save_webhook",
     }
 )  # fmt: skip
 

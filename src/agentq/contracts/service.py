@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentq.contracts.service_edits import Edits
 from agentq.contracts.service_graph import Waits
+from agentq.contracts.service_hooks import Hooks
 from agentq.contracts.service_notes import Notes
 from agentq.contracts.service_overview import Overviews
 from agentq.contracts.service_statistics import Statistics
@@ -117,7 +118,7 @@ class Queries(Overviews, Statistics, Protocol):
         once the attempt is over."""
 
 
-class Service(Queries, Edits, Notes, Waits, Protocol):
+class Service(Queries, Edits, Notes, Waits, Hooks, Protocol):
     """The whole service interface."""
 
     def submit(

@@ -12,13 +12,16 @@ meaning. The suite in tests/contracts is the executable half of this file; a tes
 # at each start.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.audit_rows import AuditRow
+from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 from agentq.contracts.task_filter import Filter
 
 T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 #: States as the stores keep them. Live ones come first: `code < OVER` is what indexes cover.
 PENDING, READY, IN_PROGRESS, REVIEW, BLOCKED, COMPLETE, FAILED, CANCELLED, EXPIRED = range(9)
@@ -244,6 +247,7 @@ class Expired(NamedTuple):
     labels_before_day: int = 0
     audit_before: int = 0
     workers_before: int = 0
+    hooks_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +257,8 @@ class Changes:
     A row of `tasks` is written over the version it was decided on: that before its first event.
     `addresses` are those of `tasks` that are for another role now, or otherwise urgent. `topics`
     are rung after the commit. `released` are the tasks whose resources are free now; of `resources`
-    all but the holders is written. `lanes`, if not None, are the open lanes from now on. Of
+    all but the holders is written. `lanes`, if not None, are the open lanes from now on. One of
+    `hook_deliveries` whose id is there already is written over it. Of
     `new_dedup` nobody has looked whether they are there: if one is, the change is run again.
     """
 
@@ -273,6 +278,9 @@ class Changes:
     leases: Sequence[LeaseRow] = ()
     tokens: Sequence[TokenRow] = ()
     audit: Sequence[AuditRow] = ()
+    hook_deliveries: Sequence[HookRow] = ()
+    hook_outcomes: Sequence[HookOutcomeRow] = ()
+    webhook_targets: Sequence[WebhookTargetRow] = ()
     released: Sequence[int] = ()
     lanes: frozenset[str] | None = None
     topics: Iterable[str] = ()
@@ -280,6 +288,18 @@ class Changes:
 
 class RunAgain(Exception):
     """Something changed under a transaction while it was being prepared; it is run again."""
+
+
+class RecordFilter(Protocol[R_co]):
+    """Which records to list; a named tuple, whose fields are the values of its listing."""
+
+    @property
+    def listing(self) -> str:
+        """The name of the statement that lists them."""
+
+    @property
+    def make_row(self) -> Callable[[Iterable[Any]], R_co]: ...
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 class Reader(Protocol):
@@ -357,8 +377,9 @@ class Reader(Protocol):
         """The oldest first, those that are no longer good among them; or the one whose secret has
         this digest. In a transaction nobody else changes them."""
 
-    def audit(self, wanted: AuditFilter) -> list[AuditRow]:
-        """What was decided and refused, the newest first. Nothing changes these rows."""
+    def records(self, wanted: RecordFilter[R]) -> list[R]:
+        """Records that stand beside the tasks and are locked by nobody: what was decided and
+        refused (`AuditFilter`), what came for hooks and went to targets (`contracts.hook_rows`)."""
 
     def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
         """What is remembered under these names, expired records among it."""
@@ -421,8 +442,8 @@ class Tx(Reader, Protocol):
 
     def delete(self, keys: Sequence[int], expired: Expired | None = None) -> int:
         """Forget tasks with their events and artifact records, but not what outlives them. Of that
-        what has `expired`: dedup records, what was spent under labels, audit rows. Returns how many
-        dedup records it were."""
+        what has `expired`: dedup records, what was spent under labels, audit rows, deliveries of
+        hooks that wait for nothing. Returns how many dedup records it were."""
 
 
 class Store(Protocol):

@@ -109,7 +109,7 @@ def page(store: Store, wanted: AuditFilter) -> AuditPage:
         raise Invalid(f"There is no outcome {wanted.outcome[:80]!r}.", f"Known: {known}.")
     if not 1 <= wanted.limit <= PAGE_MAX:
         raise Invalid(f"A page has 1 to {PAGE_MAX} entries, got {wanted.limit}.")
-    rows = store.read(lambda reader: reader.audit(wanted))
+    rows = store.read(lambda reader: reader.records(wanted))
     cursor = rows[-1].number if len(rows) == wanted.limit else 0
     return AuditPage(tuple(entry(row) for row in rows), cursor)
 

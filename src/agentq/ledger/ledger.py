@@ -32,7 +32,7 @@ from agentq.ledger.families import note_reopened
 from agentq.ledger.pruning import Pruner
 from agentq.ledger.queries import LedgerQueries
 from agentq.ledger.request_keys import sweep
-from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
+from agentq.ledger.submit import DEDUP_MS, BeforeSaving, Submitted, Submitter
 from agentq.ledger.task_effects import check_reviewer
 from agentq.ledger.unit_of_work import Fence, Items, UnitOfWork
 from agentq.protocol.spec_validation import check_role, check_spec
@@ -116,10 +116,12 @@ class Ledger:
         generated: Collection[str] = (),
         fence: Fence = None,
         then: t.Yield | None = None,
+        before_saving: BeforeSaving | None = None,
     ) -> list[Submitted]:
         """Accept tasks, all or none. The same id or key and body gives the task that is there.
-        With `then` the attempt of the fence leaves in the same transaction."""
-        return self._submitter.submit(specs, generated, fence, then)
+        With `then` the attempt of the fence leaves in the same transaction, and `before_saving`
+        notes what else is written in it."""
+        return self._submitter.submit(specs, generated, fence, then, before_saving)
 
     def defer(self, specs: Sequence[Spec], fence: Fence, connection: object) -> list[Submitted]:
         """Write down, in the caller's own transaction, what is to be submitted once it commits."""

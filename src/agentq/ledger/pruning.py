@@ -34,6 +34,7 @@ from agentq.core.counting import counted
 from agentq.core.digests import body_digest
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.graph import all_next
+from agentq.core.limits import DAY_MS
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec
 from agentq.core.values import replace
@@ -102,6 +103,10 @@ def files_to_remove(reader: Reader) -> int:
         count += sum(len(decode_plain(row.payload).get("task_ids", ())) for row in rows)
     return count
 
+#: How long a delivery of a webhook is kept once nothing waits for it. By its id it is known for a
+#: time of its own.
+HOOK_DELIVERIES_KEPT_MS = 30 * DAY_MS
+
 
 class Pruner:
     """Prunes one store, once; `forget` removes the files of a task and may raise. `audit` says who
@@ -144,12 +149,14 @@ class Pruner:
                 break
             self._last_key = keys[-1]
         # What roles spent is kept, a row a day; of labels there may be as many as tasks.
-        self._store.write(
-            lambda tx: tx.delete((), Expired(tx.now(), day_of(before), self._audit_before))
-        )
+        self._store.write(lambda tx: tx.delete((), self._expired(tx.now(), before)))
         if self._failed:
             raise self._files_left()
         return self._deleted
+
+    def _expired(self, now: int, before: int) -> Expired:
+        hooks_before = now - HOOK_DELIVERIES_KEPT_MS
+        return Expired(now, day_of(before), self._audit_before, hooks_before=hooks_before)
 
     def _delete(self, tx: Tx, before: int, keys: Sequence[int]) -> int:
         """Delete those of these tasks that may still go, and note that their files shall."""

@@ -3,7 +3,7 @@
 It is put together by topic: `service_queries` checks whether the principal may and answers queries,
 `service_custody` submits, hands out and takes in, `service_circuits` stops claims for a provider or
 a role, `service_graph` lets tasks wait for each other, `service_edits` changes what is asked for,
-`service_notes` leaves something with a task. Here is what else is decided from outside about
+`service_notes` leaves something with a task, `service_hooks` minds webhooks. Here is what else is decided from outside about
 tasks, roles and files, and what the loops of an installation need.
 """
 
@@ -42,7 +42,7 @@ from agentq.ledger.leader_leases import LeaderLeases
 from agentq.ledger.outbox import Outbox
 from agentq.ledger.pruning import Named, files_to_remove, touch
 from agentq.ledger.request_keys import KeyedRequest, repeatable, the_task
-from agentq.ledger.service_notes import NoteService
+from agentq.ledger.service_hooks import HookService
 from agentq.ledger.service_queries import recorded
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _PAGE = 500
 _ORPHAN_MS = 24 * 3600 * 1000
 
 
-class EmbeddedService(NoteService):
+class EmbeddedService(HookService):
     """Implements `contracts.service.Service` with the ledger and artifact store of this process.
 
     Who decided stands in the log, by name and by how it is known.
@@ -321,7 +321,7 @@ class EmbeddedService(NoteService):
         by, task = storable(by), storable(task)  # as they are written down
         # One that was pruned is asked for by its whole id, which others may begin with.
         whole = AuditFilter(subject=task, limit=1)
-        if task and not self._store.read(lambda reader: reader.audit(whole)):
+        if task and not self._store.read(lambda reader: reader.records(whole)):
             task = self._meant(task)
         return page(self._store, AuditFilter(outcome, by, task, since_ms, cursor, limit))
 

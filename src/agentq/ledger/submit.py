@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from agentq.contracts.doorbell import lane_topic, role_topic
 from agentq.contracts.store import (
@@ -54,6 +55,10 @@ class Submitted:
     created: bool
 
 
+#: Notes what else is written in the transaction of a submission.
+BeforeSaving: TypeAlias = Callable[[UnitOfWork, Sequence[Submitted]], None]
+
+
 class Submitter:
     """Submits against one store."""
 
@@ -74,9 +79,11 @@ class Submitter:
         generated: Collection[str] = (),
         fence: Fence = None,
         then: Yield | None = None,
+        before_saving: BeforeSaving | None = None,
     ) -> list[Submitted]:
         """Accept all or none. `generated` holds the ids that were made up for this call, and `then`
-        is how the attempt of the fence leaves when they are there."""
+        is how the attempt of the fence leaves when they are there. `before_saving` notes in the
+        same transaction what else follows."""
         check_batch(specs)
         if not specs and fence is None:
             return []
@@ -86,7 +93,7 @@ class Submitter:
         free = iter((frozenset(generated),))
         return self._store.write(
             lambda tx: self._submit(
-                tx, specs, generated, roles, fence, next(free, frozenset()), then
+                tx, specs, generated, roles, fence, next(free, frozenset()), then, before_saving
             )
         )
 
@@ -99,6 +106,7 @@ class Submitter:
         fence: Fence,
         free: frozenset[str],
         then: Yield | None,
+        before_saving: BeforeSaving | None,
     ) -> list[Submitted]:
         work = self.work(tx)
         work.check_fence(fence)
@@ -111,7 +119,7 @@ class Submitter:
                 work.apply(fence[0], then)
             return born
 
-        return self._accept(work, specs, generated, free, create)
+        return self._accept(work, specs, generated, free, create, before_saving)
 
     def _accept(
         self,
@@ -120,6 +128,7 @@ class Submitter:
         generated: Collection[str],
         free: frozenset[str],
         create: Callable[[Sequence[Spec]], dict[str, Task]],
+        before_saving: BeforeSaving | None = None,
     ) -> list[Submitted]:
         """Find the tasks that are there already, `create` the others, and remember their names."""
         unique = self._without_repeats(specs)
@@ -131,9 +140,12 @@ class Submitter:
         tasks = known | created
         named = [(spec, tasks[spec.id]) for spec in unique if spec.id in tasks]
         self._remember(work, named, generated, noted)
-        work.finish()
         tasks |= {twin: created[first] for twin, first in twins.items()}
-        return [Submitted(tasks[spec.id], spec.id in created) for spec in specs]
+        submitted = [Submitted(tasks[spec.id], spec.id in created) for spec in specs]
+        if before_saving is not None:
+            before_saving(work, submitted)
+        work.finish()
+        return submitted
 
     @staticmethod
     def _without_repeats(specs: Sequence[Spec]) -> list[Spec]:

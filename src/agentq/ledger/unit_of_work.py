@@ -18,6 +18,7 @@ from agentq.contracts.doorbell import (
     lane_topic,
     role_topic,
 )
+from agentq.contracts.hook_rows import HookOutcomeRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
@@ -87,6 +88,7 @@ class UnitOfWork:
         self.roles: list[RoleRow] = []
         self.resources: dict[str, ResourceRow] = {}
         self.circuits: list[CircuitRow] = []
+        self.hook_outcomes: list[HookOutcomeRow] = []
         self._audit: list[AuditRow] = []
         #: The trees that tasks belong to, where they were loaded (see `shared_budgets`).
         self.roots: dict[int, list[int]] = {}
@@ -278,6 +280,7 @@ class UnitOfWork:
                 resources=list(self.resources.values()),
                 circuits=self.circuits,
                 audit=self._audit,
+                hook_outcomes=self.hook_outcomes,
                 released=self._freed,
                 topics=self.topics,
             )

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from agentq.core.access import Principal
 from agentq.core.choices import Resolution, Ruling
-from agentq.core.errors import AgentqError, Refused
+from agentq.core.errors import AgentqError
 from agentq.core.limits import KeyLimits, RoleLimits
 from agentq.core.task import NO_USAGE, Priority, Task, Usage
-from agentq.remote.custody import RemoteCustody
+from agentq.remote.hooks import RemoteHooks
+from agentq.remote.local_only import only_there
 
 if TYPE_CHECKING:
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("agentq.audit")
 
 
-class RemoteDecisions(RemoteCustody):
+class RemoteDecisions(RemoteHooks):
     """Decisions about tasks, and administration."""
 
     def approve(self, who: Principal, ref: str, digest: str = "", *, if_version: int = 0) -> Task:
@@ -275,34 +276,34 @@ class RemoteService(RemoteDecisions):
     def hold_leader_leases(
         self, who: Principal, names: Sequence[str], holder: str, length_ms: int
     ) -> dict[str, LeaderLease]:
-        raise _only_there("run its loops")
+        raise only_there("run its loops")
 
     def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
-        raise _only_there("run its loops")
+        raise only_there("run its loops")
 
     def outbox_batch(
         self, who: Principal, lane: str, count: int, *, evidence: bool = False
     ) -> list[OutboundEffect]:
-        raise _only_there("carry effects out")
+        raise only_there("carry effects out")
 
     def settle_outbox(
         self, who: Principal, done: Sequence[OutboundEffect], failed: Sequence[OutboundEffect] = ()
     ) -> None:
-        raise _only_there("carry effects out")
+        raise only_there("carry effects out")
 
     def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
-        raise _only_there("publish results")
+        raise only_there("publish results")
 
     def judge_messages(
         self, who: Principal, inbound_messages: Sequence[InboundMessage]
     ) -> list[IntakeResult]:
-        raise _only_there("take messages in")
+        raise only_there("take messages in")
 
     def store_message_files(self, who: Principal, inbound: InboundMessage, epoch: int) -> None:
-        raise _only_there("take messages in")
+        raise only_there("take messages in")
 
     def discard_message_files(self, who: Principal, inbound: InboundMessage) -> None:
-        raise _only_there("take messages in")
+        raise only_there("take messages in")
 
     def note_refusal(
         self,
@@ -317,15 +318,7 @@ class RemoteService(RemoteDecisions):
         log.warning("refused %s (%s): %s", name, origin or "here", error.cause)
 
     def principal_of_token(self, token: str) -> Principal | None:
-        raise _only_there("say whose a token is")
+        raise only_there("say whose a token is")
 
     def close(self) -> None:
         self._caller.close()
-
-
-def _only_there(what: str) -> Refused:
-    return Refused(
-        f"Only a process beside the ledger may {what}; this one reaches it over HTTP.",
-        "Run `agentq up` where the ledger is.",
-        code="not_permitted",
-    )

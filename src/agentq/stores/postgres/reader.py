@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow, resource_rows
 from agentq.contracts.store import (
     OVER,
@@ -18,6 +17,8 @@ from agentq.contracts.store import (
     LeaseRow,
     LogRow,
     OutboxRow,
+    R,
+    RecordFilter,
     SpecRow,
     SpendingRow,
     TaskRow,
@@ -190,9 +191,8 @@ class PostgresReader:
             return self._ask("token_of", {"sha256": sha256}, TokenRow._make)
         return self._ask("tokens", make_row=TokenRow._make)
 
-    def audit(self, wanted: AuditFilter) -> list[AuditRow]:
-        name = "audit_of" if wanted.subject else "audit"
-        return self._ask(name, wanted._asdict(), AuditRow._make)
+    def records(self, wanted: RecordFilter[R]) -> list[R]:
+        return self._ask(wanted.listing, wanted._asdict(), wanted.make_row)
 
     def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
         if not names:

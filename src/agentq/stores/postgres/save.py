@@ -25,6 +25,9 @@ _DEDUP = ("names", "ids", "digests", "states", "expiries")
 _SPENDING = ("kinds", "names", "days", "usds", "tokens", "turns", "seconds", "estimates")
 _TREES = ("roots", "names", "budgets", "extras", "spents", "used_ups")
 _ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats")
+_HOOKS = ("ways", "hooks", "ids", "ats", "states", "attempts", "errors", "tasks", "headers",
+          "bodies")  # fmt: skip
+_TARGETS = ("names", "positions", "failures", "dues", "disabled", "sent", "lasts", "errors")
 _LEASES = ("names", "holders", "numbers", "expiries", "bodies")
 
 
@@ -73,6 +76,13 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
         yield "set_token", token._asdict()
     for row in changes.audit:
         yield "add_audit", row._asdict()
+    if changes.hook_deliveries:
+        rows = sorted(changes.hook_deliveries)  # in one order, so that nobody waits in a circle
+        yield "save_hook_deliveries", columns(_HOOKS, [row[:-1] for row in rows])
+    for outcome in changes.hook_outcomes:
+        yield "set_hook_outcome", outcome._asdict()
+    if changes.webhook_targets:
+        yield "save_webhook_targets", columns(_TARGETS, changes.webhook_targets)
     if changes.lanes is not None:
         wanted = " ".join(sorted(changes.lanes))
         if wanted != lanes:

@@ -350,13 +350,15 @@ class PostgresTx(PostgresReader):
             Call(self._sql["forget_labels"], {"before_day": expired.labels_before_day}),
             Call(self._sql["forget_audit"], {"audit_before": expired.audit_before}),
             Call(self._sql["forget_workers"], {"workers_before": expired.workers_before}),
+            Call(self._sql["forget_hook_deliveries"], {"hooks_before": expired.hooks_before}),
             Call(self._sql["forget_dedup"], {"now": expired.dedup_before}),
         ]
-        return int(self._ask_all(calls)[3][0][0])
+        return int(self._ask_all(calls)[-1][0][0])
 
 
 #: The parts of `Changes` that are rows.
 _WRITTEN = (
     "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "new_dedup",
-    "roles", "resources", "circuits", "leases", "tokens", "audit", "released",
+    "roles", "resources", "circuits", "leases", "tokens", "audit", "hook_deliveries",
+    "hook_outcomes", "webhook_targets", "released",
 )  # fmt: skip

@@ -134,6 +134,42 @@ ORDER BY number DESC LIMIT :limit;
 -- name: forget_audit
 DELETE FROM audit WHERE at < :audit_before;
 
+-- Bodies are left out of listings that do not ask for them: they may be large.
+
+-- name: hook_deliveries
+SELECT way, hook, delivery_id, received_at, state, attempts, error, tasks, headers,
+       CASE WHEN CAST(:with_body AS bigint) = 1 THEN body ELSE '' END, number
+FROM hook_deliveries
+WHERE way = :way AND (CAST(:hook AS text) = '' OR hook = :hook)
+  AND (CAST(:delivery_id AS text) = '' OR delivery_id = :delivery_id)
+  AND (CAST(:state AS bigint) = -1 OR state = :state)
+  AND (CAST(:before AS bigint) = 0 OR number < :before)
+ORDER BY number DESC LIMIT :limit;
+
+-- name: waiting_hook_deliveries
+SELECT way, hook, delivery_id, received_at, state, attempts, error, tasks, headers, body, number
+FROM hook_deliveries WHERE way = :way AND state = 0 ORDER BY number LIMIT :limit;
+
+-- name: hook_backlog
+SELECT CAST(:way AS text), CAST(:hook AS text), 0, count(*), 0 FROM (
+    SELECT 1 FROM hook_deliveries WHERE way = :way AND state = 0 AND hook = :hook LIMIT :at_most
+) AS waiting;
+
+-- name: hook_counts
+SELECT way, hook, state, count(*), max(received_at) FROM hook_deliveries WHERE way = :way
+GROUP BY way, hook, state ORDER BY hook, state;
+
+-- name: set_hook_outcome
+UPDATE hook_deliveries SET state = :state, attempts = :attempts, error = :error, tasks = :tasks
+WHERE number = :number;
+
+-- name: forget_hook_deliveries
+DELETE FROM hook_deliveries WHERE state <> 0 AND received_at < :hooks_before;
+
+-- name: webhook_targets
+SELECT name, position, failures, due_at, disabled_at, sent, last_at, error FROM webhook_targets
+ORDER BY name;
+
 -- name: spending_of_day
 SELECT kind, name, day, usd, tokens, turns, seconds, estimated FROM spending
 WHERE kind = :kind AND name = :name AND day = :day;

@@ -762,6 +762,24 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone;
 
+-- name: save_hook_deliveries
+INSERT INTO hook_deliveries (way, hook, delivery_id, received_at, state, attempts, error, tasks,
+                             headers, body)
+SELECT * FROM unnest(:ways::text[], :hooks::text[], :ids::text[], :ats::bigint[],
+                     :states::bigint[], :attempts::bigint[], :errors::text[], :tasks::text[],
+                     :headers::text[], :bodies::text[])
+ON CONFLICT (way, hook, delivery_id) DO UPDATE SET received_at = excluded.received_at,
+    state = excluded.state, attempts = excluded.attempts, error = excluded.error,
+    tasks = excluded.tasks, headers = excluded.headers, body = excluded.body;
+
+-- name: save_webhook_targets
+INSERT INTO webhook_targets (name, position, failures, due_at, disabled_at, sent, last_at, error)
+SELECT * FROM unnest(:names::text[], :positions::bigint[], :failures::bigint[], :dues::bigint[],
+                     :disabled::bigint[], :sent::bigint[], :lasts::bigint[], :errors::text[])
+ON CONFLICT (name) DO UPDATE SET position = excluded.position, failures = excluded.failures,
+    due_at = excluded.due_at, disabled_at = excluded.disabled_at, sent = excluded.sent,
+    last_at = excluded.last_at, error = excluded.error;
+
 -- name: forget_labels
 DELETE FROM spending WHERE kind = 'label' AND day < :before_day::bigint;
 

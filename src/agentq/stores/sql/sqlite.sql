@@ -315,6 +315,21 @@ ON CONFLICT (name) DO UPDATE SET task_id = excluded.task_id, digest = excluded.d
 -- name: forget_dedup
 DELETE FROM dedup WHERE expires_at <= ?;
 
+-- name: save_hook_delivery
+INSERT INTO hook_deliveries (way, hook, delivery_id, received_at, state, attempts, error, tasks,
+                             headers, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (way, hook, delivery_id) DO UPDATE SET received_at = excluded.received_at,
+    state = excluded.state, attempts = excluded.attempts, error = excluded.error,
+    tasks = excluded.tasks, headers = excluded.headers, body = excluded.body;
+
+-- name: save_webhook_target
+INSERT INTO webhook_targets (name, position, failures, due_at, disabled_at, sent, last_at, error)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET position = excluded.position, failures = excluded.failures,
+    due_at = excluded.due_at, disabled_at = excluded.disabled_at, sent = excluded.sent,
+    last_at = excluded.last_at, error = excluded.error;
+
 -- name: forget_labels
 DELETE FROM spending WHERE kind = 'label' AND day < ?;
 

@@ -8,7 +8,6 @@ from typing import Any
 import apsw
 import msgspec
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow, resource_rows
 from agentq.contracts.store import (
     READY,
@@ -20,7 +19,9 @@ from agentq.contracts.store import (
     LeaseRow,
     LogRow,
     OutboxRow,
+    R,
     Reader,
+    RecordFilter,
     SpecRow,
     SpendingRow,
     TaskRow,
@@ -167,9 +168,9 @@ class SqliteReader:
         rows = self._all("token_of", {"sha256": sha256}) if sha256 else self._all("tokens")
         return [TokenRow(*row) for row in rows]
 
-    def audit(self, wanted: AuditFilter) -> list[AuditRow]:
-        rows = self._all("audit_of" if wanted.subject else "audit", wanted._asdict())
-        return [AuditRow(*row) for row in rows]
+    def records(self, wanted: RecordFilter[R]) -> list[R]:
+        rows = self._all(wanted.listing, wanted._asdict())
+        return [wanted.make_row(row) for row in rows]
 
     def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
         rows = self._all("dedup_records", (as_json(list(names)),))

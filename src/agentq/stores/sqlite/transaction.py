@@ -183,6 +183,12 @@ class SqliteTx(SqliteReader):
             self._many("set_token", [row._asdict() for row in changes.tokens])
         if changes.audit:
             self._many("add_audit", [row._asdict() for row in changes.audit])
+        if changes.hook_deliveries:
+            self._many("save_hook_delivery", [row[:-1] for row in changes.hook_deliveries])
+        if changes.hook_outcomes:
+            self._many("set_hook_outcome", [row._asdict() for row in changes.hook_outcomes])
+        if changes.webhook_targets:
+            self._many("save_webhook_target", changes.webhook_targets)
         if changes.lanes is not None:
             self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
             self._counted = False
@@ -263,6 +269,7 @@ class SqliteTx(SqliteReader):
         self._all("forget_labels", (expired.labels_before_day,))
         self._all("forget_audit", {"audit_before": expired.audit_before})
         self._all("forget_workers", {"workers_before": expired.workers_before})
+        self._all("forget_hook_deliveries", {"hooks_before": expired.hooks_before})
         self._all("forget_dedup", (expired.dedup_before,))
         return self.connection.changes()
 

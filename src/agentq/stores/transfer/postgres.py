@@ -165,11 +165,13 @@ class PostgresCopy(LedgerCopy):
         )  # fmt: skip
         ((last_role,),) = self.query("SELECT coalesce(max(id), 0) FROM roles")
         ((last_audit,),) = self.query("SELECT coalesce(max(number), 0) FROM audit")
+        ((last_hook,),) = self.query("SELECT coalesce(max(number), 0) FROM hook_deliveries")
         last_used = {
             "task_keys": head.key,
             "roles_id_seq": last_role,
             "outbox_sequence_seq": head.outbox_sequence,
             "audit_number_seq": last_audit,
+            "hook_deliveries_number_seq": last_hook,
         }
         for sequence, last in last_used.items():
             self.query("SELECT setval(%s, %s, %s)", sequence, max(last, 1), last > 0)
