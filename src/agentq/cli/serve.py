@@ -56,7 +56,9 @@ def serve(
     queue.installation.schema_version()  # refused where the settings name a server
     log_to_stderr("agentq.server", as_json=log_json or session.json)
     listener = listen_at(path) if path else listen_on(host, port)
-    app = make_app(queue.installation, () if path else allowed_hosts(host, names))
+    hosts = () if path else allowed_hosts(host, names)
+    folder = queue.installation.settings.hooks_folder
+    app = make_app(queue.installation, hosts, hooks=folder)
     server = HttpServer(app, [listener])
     address = f"http+unix:{path}" if path else address_of(host, listener)
     note(f"Serving on {address}; Ctrl-C ends it.")

@@ -114,7 +114,7 @@ def up(
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
-            settings.workflows_folder, settings.agents_folder,
+            settings.workflows_folder, settings.agents_folder, hooks=settings.hooks_folder,
         )  # fmt: skip
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)

@@ -23,6 +23,7 @@ from agentq.daemon.loop import Alarm, Loop, Runner, log
 from agentq.daemon.loops.capacity import CapacityLoop
 from agentq.daemon.loops.dashboard import Dashboard
 from agentq.daemon.loops.due import Due
+from agentq.daemon.loops.hooks import HooksLoop
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.reconcile import Reconcile
@@ -74,6 +75,8 @@ class Options:
     workflows: Path | None = None
     #: The folder of agents' profiles; None: no dashboard is written for them.
     agents: Path | None = None
+    #: The folder of hook files; None: webhooks are left to others.
+    hooks: Path | None = None
 
 
 class Daemon:
@@ -122,6 +125,8 @@ class Daemon:
         loops: list[Loop] = [Due(service), Results(service), Prune(service, self.options.keep)]
         if self.options.workflows is not None:
             loops.append(RunsLoop(service, self.options.workflows, holder))
+            if self.options.hooks is not None:
+                loops.append(HooksLoop(service, self.options.hooks, self.options.workflows))
         if self.options.agents is not None:
             loops.append(Dashboard(service, self.options.agents))
         if installation.publisher is None:
@@ -208,7 +213,10 @@ class Daemon:
         host, port, names = self.options.http
         try:
             listener = listen_on(host, port)
-            app = make_app(self._installation, allowed_hosts(host, names), self._check_ready)
+            app = make_app(
+                self._installation, allowed_hosts(host, names), self._check_ready,
+                self.options.hooks,
+            )  # fmt: skip
             self._http = HttpServer(app, [listener])
         except Unavailable as error:
             log.warning("up: runs without HTTP: %s", error)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl
 
@@ -45,6 +46,7 @@ from agentq.server.event_feed import EventFeed
 from agentq.server.events import follow, start_of
 from agentq.server.failures import Failures
 from agentq.server.headers import check_once
+from agentq.server.hooks import HOOKS_PATH, HookDoor
 from agentq.server.identity import Authenticate, Identities, client_of
 from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.login import Logins
@@ -76,7 +78,7 @@ class HttpApp:
     """One server. `hosts` are the names under which it may be asked, empty for any; `ready` raises
     `Unavailable` while it cannot serve; `reads_at_once` says that a look at one row of the ledger
     is over before a thread would have begun, else a token is believed for `trust_seconds` without
-    asking for it again."""
+    asking for it again. `hooks` is the folder of hook files; without one no webhooks are taken."""
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class HttpApp:
         *,
         reads_at_once: bool = False,
         trust_seconds: float = 0.0,
+        hooks: Path | None = None,
     ) -> None:
         self._ready = ready or (lambda: service.check_writable(SYSTEM))
         self._service = service
@@ -104,6 +107,7 @@ class HttpApp:
         self._identities = Identities(
             service, authenticate, self._logins, self._failures, trust_seconds
         )
+        self._hooks = HookDoor(hooks, service, self.in_thread)
         self._busy = 0
         self.stopping = False
 
@@ -185,6 +189,8 @@ class HttpApp:
             plain = await self._plain_answer(scope["path"])
             if plain is not None:
                 return plain, who
+            if scope["path"].startswith(HOOKS_PATH):
+                return await self._hooks.answer(scope, headers, receive), who
             page = await self._logins.answer(scope, headers, receive)
             if page is not None:
                 return page, who

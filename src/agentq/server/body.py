@@ -61,15 +61,17 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
             return
 
 
-async def read_body(receive: Receive, length: int | None) -> bytes:
+async def read_body(
+    receive: Receive, length: int | None, bytes_max: int = BODY_BYTES_MAX
+) -> bytes:
     """The whole body of a plain request."""
-    if length is not None and length > BODY_BYTES_MAX:
-        raise too_large(BODY_BYTES_MAX)
+    if length is not None and length > bytes_max:
+        raise too_large(bytes_max)
     found = bytearray()
     async for piece in pieces(receive):
         found += piece
-        if len(found) > BODY_BYTES_MAX:
-            raise too_large(BODY_BYTES_MAX)
+        if len(found) > bytes_max:
+            raise too_large(bytes_max)
     return bytes(found)
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from agentq.core.errors import Invalid, Unavailable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentq.contracts.installation import Installation
     from agentq.server.app import HttpApp
 
@@ -87,8 +89,9 @@ def make_app(
     installation: Installation,
     hosts: Sequence[str] = (),
     ready: Callable[[], None] | None = None,
+    hooks: Path | None = None,
 ) -> HttpApp:
-    """The application for one installation."""
+    """The application for one installation; `hooks` is the folder of its hook files."""
     from agentq.server.app import HttpApp
 
     service = installation.service
@@ -100,6 +103,7 @@ def make_app(
         ready,
         reads_at_once=installation.reads_at_once,
         trust_seconds=0.0 if installation.reads_at_once else _TRUST_SECONDS,
+        hooks=hooks,
     )
 
 

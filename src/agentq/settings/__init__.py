@@ -115,6 +115,11 @@ class Settings:
         """Where agents' profiles are, likewise."""
         return self._beside("agents")
 
+    @property
+    def hooks_folder(self) -> Path:
+        """Where hook files are, likewise."""
+        return self._beside("hooks")
+
     def _beside(self, name: str) -> Path:
         file = Path(self.source)
         return (file.parent if file.name == FILE_NAME else Path.cwd()) / name

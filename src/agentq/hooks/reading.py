@@ -1,0 +1,107 @@
+"""Finds hook files in their folder; they are read anew at each use."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+
+from agentq.client.task_input.task_file import refuse_special
+from agentq.core.errors import AgentqError, Invalid, NotFound
+from agentq.hooks.model import Hook
+from agentq.hooks.parsing import HOOK_BYTES_MAX, parse_hook
+from agentq.hooks.signatures import STANDARD, standard_key
+from agentq.settings.addresses import remember_secrets
+from agentq.settings.references import resolve
+
+SUFFIX = ".md"
+FILES_MAX = 1_000
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class HookFile:
+    """A file of the hooks folder; `error` says why it cannot be used."""
+
+    name: str
+    path: Path
+    hook: Hook | None = None
+    error: str = ""
+    remedy: str = ""
+
+
+@lru_cache(maxsize=256)
+def _parsed(content: bytes, name: str, path: Path) -> Hook:
+    return parse_hook(content, name, path)
+
+
+def read_hook(folder: Path, name: str) -> Hook:
+    """Read the hook `name` from the file NAME.md in `folder`."""
+    if not _NAME.fullmatch(name):
+        raise NotFound(
+            "The name of a hook is 1 to 64 letters, digits, - and _, and starts with a letter or"
+            f" digit; got {name[:80]!r}.",
+            "Name one of `agentq hooks`.",
+        )
+    path = folder / f"{name}{SUFFIX}"
+    try:
+        refuse_special(str(path))
+        with path.open("rb") as file:
+            content = file.read(HOOK_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise _absent(folder, name) from None
+    except OSError as error:
+        raise Invalid(
+            f"The hook file {path} cannot be read: {error.strerror}.", "Check the file."
+        ) from error
+    return _parsed(content, name, path)
+
+
+def secret_of(hook: Hook) -> str:
+    """The secret that the hook refers to, as it is now; errors name the file."""
+    found = resolve(hook.secret, f"secret of {hook.path}", hook.path.parent.parent)
+    remember_secrets(found.value)
+    if hook.proof.kind == STANDARD:
+        standard_key(found.value)
+    return found.value
+
+
+def list_hooks(folder: Path) -> list[HookFile]:
+    """Every hook file of the folder, by name; what cannot be used is there with its error."""
+    return [_listed(folder, name) for name in hook_names(folder)]
+
+
+def _listed(folder: Path, name: str) -> HookFile:
+    path = folder / f"{name}{SUFFIX}"
+    hook = None
+    try:
+        hook = read_hook(folder, name)
+        secret_of(hook)
+    except AgentqError as error:
+        return HookFile(name, path, hook, error.cause, error.remedy)
+    return HookFile(name, path, hook)
+
+
+def hook_names(folder: Path) -> list[str]:
+    """The names of all hook files."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [each.name for each, _ in zip(entries, range(FILES_MAX), strict=False)]
+    except OSError:
+        return []
+    files = (name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
+    return sorted(name.removesuffix(SUFFIX) for name in files)
+
+
+def _absent(folder: Path, name: str) -> NotFound:
+    there = hook_names(folder)
+    near = get_close_matches(name, there, 1)
+    if near:
+        remedy = f"Did you mean {near[0]}?"
+    else:
+        remedy = f"There are: {', '.join(there)}." if there else f"None are there: {folder}."
+    return NotFound(f"There is no hook {name!r}.", remedy)
