@@ -82,6 +82,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "Show how agents of roles run, and if they can.",
         ),
         "agents": ("agents:agents", "List the agents of this installation."),
+        "hooks": ("hooks:hooks", "List webhooks that come in, and replay them."),
+        "webhooks": ("webhooks:webhooks", "List who is told of what happens to tasks, and how."),
         "workers": ("workers:workers", "Show who claims tasks here, and what each is doing."),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers and roles."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),

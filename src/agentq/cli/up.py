@@ -78,8 +78,9 @@ def up(
 ) -> None:
     """Run the loops that keep an installation going, and its workers.
 
-    The loops apply timers, publish results, delete what is old and, with a broker, announce ready
-    tasks, send replies and take in what foreign workers say. The workers are those of the
+    The loops apply timers, publish results, delete what is old, make tasks of webhooks that came
+    and send those of agentq.toml, and, with a broker, announce ready tasks, send replies and take
+    in what foreign workers say. The workers are those of the
     [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
     end. A role that is removed from the file claims no more, and one that is added gets a worker,
     unless agents here run without a sandbox and could have written that themselves. Several may
@@ -94,6 +95,7 @@ def up(
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, started_roles
     from agentq.daemon.up import Daemon, Options
+    from agentq.settings.webhooks import WebhooksFile
 
     check_term(term)
     queue = session.client_when_there()
@@ -115,6 +117,7 @@ def up(
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
             settings.workflows_folder, settings.agents_folder, hooks=settings.hooks_folder,
+            webhooks=WebhooksFile(settings.source, settings.webhooks).targets,
         )  # fmt: skip
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)

@@ -31,6 +31,7 @@ from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.loops.runs import RunsLoop
+from agentq.daemon.loops.webhooks import Targets, WebhooksLoop
 from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
@@ -77,6 +78,8 @@ class Options:
     agents: Path | None = None
     #: The folder of hook files; None: webhooks are left to others.
     hooks: Path | None = None
+    #: Reads who is told of what happens to tasks; None: that is left to others.
+    webhooks: Targets | None = None
 
 
 class Daemon:
@@ -129,6 +132,8 @@ class Daemon:
                 loops.append(HooksLoop(service, self.options.hooks, self.options.workflows))
         if self.options.agents is not None:
             loops.append(Dashboard(service, self.options.agents))
+        if self.options.webhooks is not None:
+            loops.append(WebhooksLoop(service, self.options.webhooks))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))

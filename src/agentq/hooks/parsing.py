@@ -177,7 +177,7 @@ class _HookReader:
         workflow, task = given.get("workflow"), given.get("task")
         if (workflow is None) == (task is None):
             raise self._wrong(path, "a rule has a task or a workflow", _EXAMPLE)
-        line = self._line(path)
+        line = self._line(path or (("when",) if when else ("workflow" if workflow else "task",)))
         if task is not None:
             if "inputs" in given:
                 raise self._wrong((*path, "inputs"), "inputs are for a workflow", "Put them into"

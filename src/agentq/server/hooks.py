@@ -37,8 +37,8 @@ _ID_CHARS_MAX = 200
 #: Headers that rules may ask for, and how much of them is kept.
 _KEPT = ("content-type", "user-agent", "webhook-id", "webhook-timestamp")
 _HEADERS_MAX, _HEADER_CHARS_MAX = 40, 500
-#: Never kept: who can read the ledger must not be able to sign.
-_SECRET_WORDS = ("signature", "token", "secret", "auth", "cookie", "key")
+#: Never kept: who can read the ledger must not be able to sign. (And the request id is ours.)
+_SECRET_WORDS = ("signature", "token", "secret", "auth", "cookie", "key", "request-id")
 #: What the delivery of a hook that is not there is compared with.
 _NOBODY = Proof("hmac", "x-hub-signature-256", "sha256=")
 

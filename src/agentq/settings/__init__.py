@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentq.core.limits import KeyLimits
     from agentq.core.prices import TokenPrice
     from agentq.settings.roles import RoleSettings
+    from agentq.settings.webhooks import WebhookSettings
 
 FILE_NAME = "agentq.toml"
 #: Settings of an object store that stand beside `root`.
@@ -39,7 +40,7 @@ TABLES = {
     "access": ("four_eyes",),
 }
 #: Those that hold tables with names of the user's choice.
-_NAMED = ("roles", "prices", "limits")
+_NAMED = ("roles", "prices", "limits", "webhooks")
 MEMORY = ":memory:"
 #: How many seconds the audit log is kept where settings do not say: a year and a month, so that
 #: what happened a year ago can still be looked up.
@@ -84,6 +85,8 @@ class Settings:
     prices: Mapping[str, TokenPrice] = field(default_factory=dict, kw_only=True)
     #: How many tasks may hold a resource, and how often they start.
     keys: Mapping[str, KeyLimits] = field(default_factory=dict, kw_only=True)
+    #: Who is told of what happens to tasks.
+    webhooks: Mapping[str, WebhookSettings] = field(default_factory=dict, kw_only=True)
 
     @property
     def roles(self) -> dict[str, RoleLimits]:
@@ -241,6 +244,7 @@ def read_file(file: Path) -> Settings:
     workers = _workers(tables["roles"], file) if tables["roles"] else {}
     prices = _prices(tables["prices"], file) if tables["prices"] else {}
     keys = _key_limits(tables["limits"], file) if tables["limits"] else {}
+    webhooks = _webhooks(tables["webhooks"], file) if tables["webhooks"] else {}
     if is_server(url):
         _refuse_of_the_server(plain, file)
         home = os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq")
@@ -266,6 +270,7 @@ def read_file(file: Path) -> Settings:
         artifacts_credentials=credentials,
         prices=prices,
         keys=keys,
+        webhooks=webhooks,
         artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
@@ -378,6 +383,12 @@ def _key_limits(table: Mapping[str, Any], file: Path) -> dict[str, KeyLimits]:
     from agentq.settings.key_limits import read_key_limits
 
     return read_key_limits(table, file)
+
+
+def _webhooks(tables: Mapping[str, Any], file: Path) -> dict[str, WebhookSettings]:
+    from agentq.settings.webhooks import read_webhooks
+
+    return read_webhooks(tables, file)
 
 
 def _prices(tables: Mapping[str, Any], file: Path) -> dict[str, TokenPrice]:
