@@ -156,6 +156,7 @@ _READ_ALL: dict[str, dict[str, Any]] = {
     "circuits": {}, "last_position": {}, "ledger_id": {}, "task_files": {"limit": 1},
     "files_to_remove": {}, "lanes": {}, "roles": {}, "ready_counts": {}, "capacity": {},
     "most_urgent_ready": {"count": 1, "before_ms": 1}, "key_limits": {"keys": ["db"]},
+    "hook_deliveries": {}, "hook_counts": {}, "webhook_targets": {},
 }  # fmt: skip
 _SAY: dict[str, tuple[Action, dict[str, Any]]] = {
     "progress": (A.PROGRESS, {"percent": 5}),

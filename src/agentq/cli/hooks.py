@@ -229,9 +229,7 @@ def test(session: Session, name: str, file: Any, headers: tuple[str, ...]) -> No
     given = dict(_header(each) for each in headers)
     settings = session.settings()
     body = file.read((64 << 20) + 1)
-    outcomes = try_rules(
-        settings.hooks_folder, settings.workflows_folder, name, body, given
-    )
+    outcomes = try_rules(settings.hooks_folder, settings.workflows_folder, name, body, given)
     if session.json:
         emit_json({"hook": name, "rules": [_outcome_json(each) for each in outcomes]})
         return

@@ -108,9 +108,7 @@ def _standing_json(found: WebhookTarget) -> dict[str, Any]:
 @before_option
 @limit_option
 @pass_session
-def log(
-    session: Session, name: str, state: str | None, before: int | None, limit: int
-) -> None:
+def log(session: Session, name: str, state: str | None, before: int | None, limit: int) -> None:
     """Show what was sent to a target, the newest first."""
     client = session.client()
     found = client.service.hook_deliveries(

@@ -44,7 +44,7 @@ class HookCountRow(NamedTuple):
     way: str
     hook: str
     state: int
-    count: int
+    deliveries: int
     last_at: int
 
 

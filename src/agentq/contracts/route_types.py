@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from agentq.contracts import artifacts, overview_values, service, service_values
+from agentq.contracts import artifacts, hook_values, overview_values, service, service_values
 from agentq.contracts.routes import BY_CALL, Route
 from agentq.contracts.service import Service
 from agentq.core import access, errors, limits, task, triggers
@@ -27,6 +27,7 @@ _ARTIFACT_NAMES = ("LivePart", "Source", "Stored", "Uploaded", "UploadLink")
 _NAMES: dict[str, Any] = {
     "Collection": typing.Collection,
     "v": service_values,
+    "h": hook_values,
     "o": overview_values,
     "InboundMessage": Any,
     "IntakeResult": Any,

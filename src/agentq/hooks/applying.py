@@ -178,4 +178,3 @@ def _filled(value: Any, values: Mapping[str, Any], where: str) -> Any:
     if isinstance(value, (list, tuple)):
         return [_filled(inner, values, where) for inner in value]
     return value
-

@@ -20,7 +20,9 @@ _REMEDY = (
 def check_condition(text: str, where: str) -> None:
     """Raise `Invalid` unless it is an expression that can be evaluated."""
     if len(text) > CHARS_MAX:
-        raise Invalid(f"{where}: a condition may have {CHARS_MAX} characters.", "Use several rules.")
+        raise Invalid(
+            f"{where}: a condition may have {CHARS_MAX} characters.", "Use several rules."
+        )
     try:
         _compiled(text)
     except _FAULTS as error:

@@ -154,7 +154,7 @@ class _HookReader:
                 raise self._wrong((each,), f"{each} stands beside rules", "Put it into a rule.")
         if not isinstance(listed, list) or not 1 <= len(listed) <= RULES_MAX:
             raise self._wrong(("rules",), f"rules are a list of 1 to {RULES_MAX}", _EXAMPLE)
-        rules = []
+        rules: list[HookRule] = []
         for place, given in enumerate(listed):
             path = ("rules", place)
             if not isinstance(given, Mapping):
@@ -166,7 +166,9 @@ class _HookReader:
                     (*path, "name"), "a rule is named by small letters, digits, - and _", "Mend it."
                 )
             if name in {each.name for each in rules}:
-                raise self._wrong(path, f"two rules are named {name}", "Name one of them otherwise.")
+                raise self._wrong(
+                    path, f"two rules are named {name}", "Name one of them otherwise."
+                )
             rules.append(self._rule(given, path, name, has_body=has_body))
         return tuple(rules)
 
@@ -198,7 +200,9 @@ class _HookReader:
         if isinstance(given, bool):
             return str(given).lower()
         if not isinstance(given, str) or not given.strip():
-            raise self._wrong(path, "when is a condition in CEL", "As in payload.action == 'opened'")
+            raise self._wrong(
+                path, "when is a condition in CEL", "As in payload.action == 'opened'"
+            )
         check_condition(given.strip(), f"{self._source}, line {self._line(path)}: when")
         return given.strip()
 

@@ -147,7 +147,9 @@ class Teller:
             }
             answer = self._sending(target, headers, body)
         except AgentqError as error:
-            return _Told(f"{error.cause} {error.remedy if isinstance(error, Refused) else ''}".strip())
+            return _Told(
+                f"{error.cause} {error.remedy if isinstance(error, Refused) else ''}".strip()
+            )
         if answer.is_good:
             return _Told()
         said = f": {answer.text[:200]}" if answer.text else ""

@@ -131,7 +131,7 @@ class HookLedger:
         counts: dict[str, dict[str, int]] = {}
         last: dict[str, int] = {}
         for row in self._store.read(lambda reader: reader.records(HookCountFilter(way))):
-            counts.setdefault(row.hook, {})[STATES[row.state]] = row.count
+            counts.setdefault(row.hook, {})[STATES[row.state]] = row.deliveries
             last[row.hook] = max(last.get(row.hook, 0), row.last_at)
         return [h.HookCounts(hook, counts[hook], last[hook]) for hook in sorted(counts)]
 
@@ -172,7 +172,7 @@ def _room(tx: Tx, deliveries: Sequence[h.IncomingDelivery]) -> dict[str, int]:
     """How many more deliveries each hook may have waiting."""
     limits = {each.hook: each.backlog for each in deliveries}
     return {
-        hook: limit - tx.records(HookBacklogFilter(IN, hook, limit))[0].count
+        hook: limit - tx.records(HookBacklogFilter(IN, hook, limit))[0].deliveries
         for hook, limit in limits.items()
     }
 

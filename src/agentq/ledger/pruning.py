@@ -103,6 +103,7 @@ def files_to_remove(reader: Reader) -> int:
         count += sum(len(decode_plain(row.payload).get("task_ids", ())) for row in rows)
     return count
 
+
 #: How long a delivery of a webhook is kept once nothing waits for it. By its id it is known for a
 #: time of its own.
 HOOK_DELIVERIES_KEPT_MS = 30 * DAY_MS

@@ -3,8 +3,8 @@
 It is put together by topic: `service_queries` checks whether the principal may and answers queries,
 `service_custody` submits, hands out and takes in, `service_circuits` stops claims for a provider or
 a role, `service_graph` lets tasks wait for each other, `service_edits` changes what is asked for,
-`service_notes` leaves something with a task, `service_hooks` minds webhooks. Here is what else is decided from outside about
-tasks, roles and files, and what the loops of an installation need.
+`service_notes` leaves something with a task, `service_hooks` minds webhooks. Here is what else is
+decided from outside about tasks, roles and files, and what the loops of an installation need.
 """
 
 from __future__ import annotations

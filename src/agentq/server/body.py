@@ -61,9 +61,7 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
             return
 
 
-async def read_body(
-    receive: Receive, length: int | None, bytes_max: int = BODY_BYTES_MAX
-) -> bytes:
+async def read_body(receive: Receive, length: int | None, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """The whole body of a plain request."""
     if length is not None and length > bytes_max:
         raise too_large(bytes_max)

@@ -96,7 +96,7 @@ class WebhooksLoop(Loop):
                 self.alarm.ring()
         except AgentqError as error:
             log.warning("webhooks: %s waits: %s", target.name, error)
-        except Exception:
+        except Exception:  # noqa: BLE001 - its thread must not end in silence
             log.exception("webhooks: telling %s failed in a way that nobody thought of",
                           target.name)  # fmt: skip
 

@@ -76,6 +76,15 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
         yield "set_token", token._asdict()
     for row in changes.audit:
         yield "add_audit", row._asdict()
+    yield from _hooks(changes)
+    if changes.lanes is not None:
+        wanted = " ".join(sorted(changes.lanes))
+        if wanted != lanes:
+            yield "lock_events", {}
+        yield "set_lanes", {"lanes": wanted, "known_lanes": lanes}
+
+
+def _hooks(changes: Changes) -> Iterator[Named]:
     if changes.hook_deliveries:
         rows = sorted(changes.hook_deliveries)  # in one order, so that nobody waits in a circle
         yield "save_hook_deliveries", columns(_HOOKS, [row[:-1] for row in rows])
@@ -83,11 +92,6 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
         yield "set_hook_outcome", outcome._asdict()
     if changes.webhook_targets:
         yield "save_webhook_targets", columns(_TARGETS, changes.webhook_targets)
-    if changes.lanes is not None:
-        wanted = " ".join(sorted(changes.lanes))
-        if wanted != lanes:
-            yield "lock_events", {}
-        yield "set_lanes", {"lanes": wanted, "known_lanes": lanes}
 
 
 def _births(changes: Changes, lanes: str) -> Iterator[Named]:

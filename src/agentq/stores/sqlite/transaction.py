@@ -183,15 +183,18 @@ class SqliteTx(SqliteReader):
             self._many("set_token", [row._asdict() for row in changes.tokens])
         if changes.audit:
             self._many("add_audit", [row._asdict() for row in changes.audit])
+        self._save_hooks(changes)
+        if changes.lanes is not None:
+            self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
+            self._counted = False
+
+    def _save_hooks(self, changes: Changes) -> None:
         if changes.hook_deliveries:
             self._many("save_hook_delivery", [row[:-1] for row in changes.hook_deliveries])
         if changes.hook_outcomes:
             self._many("set_hook_outcome", [row._asdict() for row in changes.hook_outcomes])
         if changes.webhook_targets:
             self._many("save_webhook_target", changes.webhook_targets)
-        if changes.lanes is not None:
-            self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
-            self._counted = False
 
     def _insert(self, rows: Sequence[NewRow], trees: Sequence[TreeRow]) -> None:
         self._count()
