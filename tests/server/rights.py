@@ -194,6 +194,8 @@ _OPERATE: dict[str, tuple[Action, dict[str, Any]]] = {
     "prune": (A.PRUNE, {"before_ms": 1}),
     "open_lanes": (A.OPERATE, {"lanes": ["reply"]}),
     "check_writable": (A.OPERATE, {}),
+    "replay_delivery": (A.OPERATE, {"delivery_id": "d-1"}),
+    "enable_webhook": (A.OPERATE, {}),
     "create_token": (A.MANAGE_TOKENS, {"name": "eve", "scopes": ["admin"]}),
     "tokens": (A.MANAGE_TOKENS, {}),
     "audit": (A.AUDIT, {}),
@@ -393,7 +395,7 @@ def request_for(case: Case, made: Family, target: Target) -> Sent:
     values = {
         "{ref}": "spare" if case.call == "revoke_token" else target.id, "{task_id}": target.id,
         "{epoch}": str(target.epoch), "{role}": target.role, "{provider}": "acme",
-        "{name...}": "a.md", "{key...}": "db",
+        "{name...}": "a.md", "{key...}": "db", "{hook}": "github", "{name}": "ops",
     }  # fmt: skip
     path = PREFIX + "/".join(values.get(part, part) for part in route.path.split("/"))
     plain, headers = case.body(made, target), dict(case.headers)

@@ -42,7 +42,11 @@ def test_a_delivery_is_taken_once(beside: Service) -> None:
     # Of another hook it is another delivery.
     assert beside.take_deliveries(SYSTEM, [incoming("d-1", "billing")]) == [Intake.STORED]
     found = waiting(beside)["d-2"]
-    assert (found.hook, found.body, found.headers) == ("github", b"\0\xff body", {"x-event": "push"})
+    assert (found.hook, found.body, found.headers) == (
+        "github",
+        b"\0\xff body",
+        {"x-event": "push"},
+    )
     assert (found.state, found.attempts, found.error, found.tasks) == ("received", 0, "", ())
     assert [each.id for each in beside.waiting_deliveries(SYSTEM, 2)] == ["d-1", "d-2"]
 
