@@ -44,7 +44,10 @@ class WebhooksLoop(Loop):
         self._tellers: dict[str, Teller] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = False
+        #: Targets that a thread is telling, and those of them for which more has happened since.
+        self._running: set[str] = set()
         self._again: set[str] = set()
+        self._guard = threading.Lock()
 
     def run_once(self) -> float:
         targets = self._targets()
@@ -71,15 +74,16 @@ class WebhooksLoop(Loop):
         return standing
 
     def _start(self, target: WebhookSettings, standing: WebhookTarget) -> None:
-        running = self._threads.get(target.name)
-        if running is not None and running.is_alive():
-            self._again.add(target.name)  # what has happened since it last looked
-            return
+        with self._guard:
+            if target.name in self._running:
+                self._again.add(target.name)
+                return
+            self._running.add(target.name)
+            self._again.discard(target.name)
         teller = self._tellers.get(target.name)
         if teller is None:
             teller = Teller(self._service, time.time, random.random, lambda: self._stopping)
             self._tellers[target.name] = teller
-        self._again.discard(target.name)
         thread = threading.Thread(
             target=self._tell, args=(teller, target, standing), daemon=True,
             name=f"agentq-webhook-{target.name}",
@@ -88,17 +92,23 @@ class WebhooksLoop(Loop):
         thread.start()
 
     def _tell(self, teller: Teller, target: WebhookSettings, standing: WebhookTarget) -> None:
+        failed = False
         try:
             after = teller.tell(target, standing)
-            if after.sent > standing.sent:
-                self.tally.add("sent", after.sent - standing.sent)
-            if after.failures or target.name in self._again:
-                self.alarm.ring()
+            failed = bool(after.failures)
+            self.tally.add("sent", after.sent - standing.sent)
         except AgentqError as error:
             log.warning("webhooks: %s waits: %s", target.name, error)
         except Exception:  # noqa: BLE001 - its thread must not end in silence
             log.exception("webhooks: telling %s failed in a way that nobody thought of",
                           target.name)  # fmt: skip
+        finally:
+            with self._guard:
+                self._running.discard(target.name)
+                wanted = target.name in self._again
+            # It may have failed, and is to be tried again some time.
+            if wanted or failed:
+                self.alarm.ring()
 
     def close(self) -> None:
         self._stopping = True
