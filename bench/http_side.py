@@ -21,13 +21,14 @@ _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
 class ServerProcess:
-    """One `agentq serve` over the ledger of a folder, and a token that may do everything."""
+    """One `agentq serve` over the ledger of a folder, and a token that may do everything. Without
+    an address the settings in the folder say where the ledger is."""
 
     def __init__(self, folder: Path, ledger_url: str) -> None:
         self._program = str(Path(sys.executable).parent / "agentq")
         self._folder = folder
         environment = clean_environment()
-        url = ["--url", ledger_url]
+        url = ["--url", ledger_url] if ledger_url else []
         made = subprocess.run(
             [self._program, *url, "token", "create", "--name", "bench", "--scope", "admin",
              "--json"],
