@@ -65,7 +65,9 @@ def measure_answers(options: Options, report: Report, turn: int) -> None:
         times: dict[str, list[float]] = {side: [] for side in ports}
         for part in range(10):
             for side in rotated(list(ports), turn + part):
-                posts = [post(ports[side], "bench", f"{part}-{n}") for n in range(options.starts * 4)]
+                posts = [
+                    post(ports[side], "bench", f"{part}-{n}") for n in range(options.starts * 4)
+                ]
                 times[side] += asyncio.run(one_by_one(ports[side], posts))
         for side, listed in times.items():
             report.add(P50, side, turn, sorted(listed)[len(listed) // 2] * 1e3, "ms")
@@ -128,9 +130,7 @@ async def burst(port: int, hook: str, ids: list[str]) -> Counter[int]:
     return statuses
 
 
-async def answered(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes
-) -> int:
+async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> int:
     writer.write(sent)
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])

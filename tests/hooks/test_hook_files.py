@@ -12,7 +12,7 @@ from agentq.core.errors import AgentqError, Invalid, NotFound, Unavailable
 from agentq.hooks.installed import check_hooks
 from agentq.hooks.model import BACKLOG_MAX, BYTES_MAX
 from agentq.hooks.parsing import parse_hook
-from agentq.hooks.reading import list_hooks, read_hook, secret_of
+from agentq.hooks.reading import HookFolder, list_hooks, read_hook, secret_of
 from tests.hooks.files import ISSUES, SECRET, write_hook
 
 FILE = Path("hooks/x.md")
@@ -175,6 +175,26 @@ def test_files_are_read_anew_and_a_bad_one_hides_no_other(
     assert secret_of(issues.hook) == SECRET
     write_hook(folder, "issues", ISSUES.replace("opened", "closed"))
     assert "closed" in read_hook(folder, "issues").rules[0].when
+
+
+def test_a_server_sees_a_changed_file_and_a_changed_secret(tmp_path: Path) -> None:
+    folder, key = tmp_path / "hooks", tmp_path / "key"
+    hooks = HookFolder(folder)
+    with pytest.raises(NotFound):
+        hooks.find("issues")
+    write_hook(folder, "issues", ISSUES.replace("env:HOOK_SECRET", "file:key"))
+    with pytest.raises(Unavailable, match="key"):
+        hooks.find("issues")
+    key.write_text("first")
+    hook, secret = hooks.find("issues")
+    assert secret == "first" and hooks.find("issues") == (hook, secret)
+    key.write_text("second one")
+    assert hooks.find("issues") == (hook, "second one")
+    write_hook(folder, "issues", ISSUES.replace("env:HOOK_SECRET", "file:key") + "more")
+    assert hooks.find("issues")[0].body.endswith("more")
+    (folder / "issues.md").unlink()
+    with pytest.raises(NotFound):
+        hooks.find("issues")
 
 
 def test_a_hook_that_is_not_there(tmp_path: Path) -> None:

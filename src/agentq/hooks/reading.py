@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from agentq.client.task_input.task_file import refuse_special
 from agentq.core.errors import AgentqError, Invalid, NotFound
@@ -16,6 +17,7 @@ from agentq.hooks.parsing import HOOK_BYTES_MAX, parse_hook
 from agentq.hooks.signatures import STANDARD, standard_key
 from agentq.settings.addresses import remember_secrets
 from agentq.settings.references import resolve
+from agentq.settings.reloading import file_signature
 
 SUFFIX = ".md"
 FILES_MAX = 1_000
@@ -68,6 +70,52 @@ def secret_of(hook: Hook) -> str:
     if hook.proof.kind == STANDARD:
         standard_key(found.value)
     return found.value
+
+
+class _Kept(NamedTuple):
+    """A hook that was read, and how its file, and that of its secret, looked then."""
+
+    hook: Hook
+    seen: tuple[int, ...]
+    secret: str
+    secret_file: Path | None
+    secret_seen: tuple[int, ...]
+
+
+class HookFolder:
+    """Hooks and their secrets for a server that is asked for them with each delivery: a file that
+    has not changed is looked at, and not read again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._kept: dict[str, _Kept] = {}
+
+    def find(self, name: str) -> tuple[Hook, str]:
+        """The hook of this name and its secret, as they are now."""
+        kept = self._kept.get(name)
+        if (
+            kept is not None
+            and kept.seen == file_signature(kept.hook.path)
+            and kept.secret_seen == file_signature(kept.secret_file)
+        ):
+            # A variable costs nothing to look up.
+            return kept.hook, kept.secret if kept.secret_file else secret_of(kept.hook)
+        # Before they are read: what is written meanwhile is read the next time.
+        seen = file_signature(self._folder / f"{name}{SUFFIX}")
+        hook = read_hook(self._folder, name)
+        secret_file = _secret_file(hook)
+        secret_seen = file_signature(secret_file)
+        secret = secret_of(hook)
+        self._kept[name] = _Kept(hook, seen, secret, secret_file, secret_seen)
+        return hook, secret
+
+
+def _secret_file(hook: Hook) -> Path | None:
+    """The file that the secret is read from; None if it is none."""
+    if not hook.secret.startswith("file:"):
+        return None
+    found = resolve(hook.secret, f"secret of {hook.path}", hook.path.parent.parent)
+    return Path(found.file)
 
 
 def list_hooks(folder: Path) -> list[HookFile]:

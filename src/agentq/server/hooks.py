@@ -18,7 +18,7 @@ from agentq.contracts.hook_values import IncomingDelivery, Intake
 from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused, Unavailable
 from agentq.hooks.model import BYTES_MAX, Hook
-from agentq.hooks.reading import read_hook, secret_of
+from agentq.hooks.reading import HookFolder
 from agentq.hooks.signatures import Proof, check_signature
 from agentq.server.api import Response, encode
 from agentq.server.body import Receive, read_body
@@ -59,7 +59,7 @@ class HookDoor:
         in_thread: InThread,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._folder = folder
+        self._folder = None if folder is None else HookFolder(folder)
         self._clock = clock
         self._nobody = secrets.token_hex(32)
         self._intake = DeliveryIntake(
@@ -101,8 +101,7 @@ class HookDoor:
         if self._folder is None:
             return None, self._nobody
         try:
-            hook = read_hook(self._folder, name)
-            return hook, secret_of(hook)
+            return self._folder.find(name)
         except NotFound:
             return None, self._nobody
         except AgentqError as error:
