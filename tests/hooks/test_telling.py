@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,14 @@ def receiver() -> Iterator[Receiver]:
         yield found
 
 
+class _Then(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        return datetime.fromtimestamp(NOW, tz)
+
+
 def target(url: str, name: str = "ops", **fields: Any) -> WebhookSettings:
     return WebhookSettings(name, url, "env:OUT_SECRET", Path(), allow_private=True, **fields)
 
@@ -71,14 +80,8 @@ def test_what_happened_is_sent_in_order_and_verified_by_the_client_library(
         (task_id, "task.submitted"), (task_id, "task.claimed"), (task_id, "task.completed"),
     ]  # fmt: skip
     assert (after.sent, after.failures, after.position) == (3, 0, queue.admin.stats().last_position)
-    import standardwebhooks.webhooks as library
-
-    class Then(library.datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return cls.fromtimestamp(NOW, tz)
-
-    monkeypatch.setattr(library, "datetime", Then)
+    # The library has a clock of its own.
+    monkeypatch.setattr("standardwebhooks.webhooks.datetime", _Then)
     for each in receiver.received:
         Webhook(SECRET).verify(each.body, each.headers)
     first = json.loads(receiver.received[0].body)

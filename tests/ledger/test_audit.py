@@ -221,7 +221,7 @@ def refuse(queue: MemoryQueue, times: int = 1) -> None:
 
 def written(queue: MemoryQueue) -> list[int]:
     """How many refusals each row stands for, the oldest first: as they are stored, unasked."""
-    rows = queue._client.installation.store.read(lambda reader: reader.audit(AuditFilter()))
+    rows = queue._client.installation.store.read(lambda reader: reader.records(AuditFilter()))
     return [row.times for row in rows[::-1]]
 
 

@@ -72,7 +72,7 @@ def secret_of(hook: Hook) -> str:
     return found.value
 
 
-class _Kept(NamedTuple):
+class _KeptHook(NamedTuple):
     """A hook that was read, and how its file, and that of its secret, looked then."""
 
     hook: Hook
@@ -88,7 +88,7 @@ class HookFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KeptHook] = {}
 
     def find(self, name: str) -> tuple[Hook, str]:
         """The hook of this name and its secret, as they are now."""
@@ -106,7 +106,7 @@ class HookFolder:
         secret_file = _secret_file(hook)
         secret_seen = file_signature(secret_file)
         secret = secret_of(hook)
-        self._kept[name] = _Kept(hook, seen, secret, secret_file, secret_seen)
+        self._kept[name] = _KeptHook(hook, seen, secret, secret_file, secret_seen)
         return hook, secret
 
 

@@ -119,8 +119,7 @@ class Ledger:
         before_saving: BeforeSaving | None = None,
     ) -> list[Submitted]:
         """Accept tasks, all or none. The same id or key and body gives the task that is there.
-        With `then` the attempt of the fence leaves in the same transaction, and `before_saving`
-        notes what else is written in it."""
+        In the same transaction the attempt of the fence leaves, and what else follows is noted."""
         return self._submitter.submit(specs, generated, fence, then, before_saving)
 
     def defer(self, specs: Sequence[Spec], fence: Fence, connection: object) -> list[Submitted]:

@@ -88,12 +88,13 @@ class HookService(NoteService):
         staged: list[tuple[str, str]] = []
         try:
             specs = [self._stage(spec, contexts or {}, staged) for spec in specs]
-            tasks = [each.task for each in self._ledger.submit(specs, generated, before_saving=note)]
+            submitted = self._ledger.submit(specs, generated, before_saving=note)
         except (Invalid, Conflict, Refused, NotFound):
             # Refused for certain (see `submit`).
             for task_id, sha256 in staged:
                 self._artifacts.discard_context(task_id, sha256)
             raise
+        tasks = [each.task for each in submitted]
         self._settle_contexts(staged, {task.id for task in tasks}, specs)
         return tasks
 

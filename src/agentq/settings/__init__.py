@@ -242,13 +242,11 @@ def read_file(file: Path) -> Settings:
     url, url_file = _referred(written, f"url in [ledger] of {file}", file.parent)
     root = _text(artifacts, "root", ".agentq", file)
     workers = _workers(tables["roles"], file) if tables["roles"] else {}
-    prices = _prices(tables["prices"], file) if tables["prices"] else {}
-    keys = _key_limits(tables["limits"], file) if tables["limits"] else {}
-    webhooks = _webhooks(tables["webhooks"], file) if tables["webhooks"] else {}
+    named = _named_tables(tables, file)
     if is_server(url):
         _refuse_of_the_server(plain, file)
         home = os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq")
-        return replace(_server(url, str(file), home), workers=workers, prices=prices, keys=keys)
+        return replace(_server(url, str(file), home), workers=workers, **named)
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:
@@ -268,9 +266,7 @@ def read_file(file: Path) -> Settings:
             else KEEP_AUDIT_SECONDS
         ),
         artifacts_credentials=credentials,
-        prices=prices,
-        keys=keys,
-        webhooks=webhooks,
+        **named,
         artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
@@ -379,22 +375,23 @@ def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
     return {name: read_role(name, row, file) for name, row in tables.items()}
 
 
-def _key_limits(table: Mapping[str, Any], file: Path) -> dict[str, KeyLimits]:
-    from agentq.settings.key_limits import read_key_limits
+def _named_tables(tables: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """What the tables say whose names the user chose, as fields of `Settings`; only what is used
+    is imported."""
+    found: dict[str, Any] = {}
+    if tables["prices"]:
+        from agentq.settings.prices import read_prices
 
-    return read_key_limits(table, file)
+        found["prices"] = read_prices(tables["prices"], file)
+    if tables["limits"]:
+        from agentq.settings.key_limits import read_key_limits
 
+        found["keys"] = read_key_limits(tables["limits"], file)
+    if tables["webhooks"]:
+        from agentq.settings.webhooks import read_webhooks
 
-def _webhooks(tables: Mapping[str, Any], file: Path) -> dict[str, WebhookSettings]:
-    from agentq.settings.webhooks import read_webhooks
-
-    return read_webhooks(tables, file)
-
-
-def _prices(tables: Mapping[str, Any], file: Path) -> dict[str, TokenPrice]:
-    from agentq.settings.prices import read_prices
-
-    return read_prices(tables, file)
+        found["webhooks"] = read_webhooks(tables["webhooks"], file)
+    return found
 
 
 def _for_url(text: str, source: str) -> Settings:
