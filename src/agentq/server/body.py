@@ -61,8 +61,9 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
             return
 
 
-async def read_body(receive: Receive, length: int | None, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """The whole body of a plain request."""
+async def read_body(receive: Receive, length: int | None, most: int = 0) -> bytes:
+    """The whole body of a plain request, of so many bytes at most; 0 stands for what is usual."""
+    bytes_max = most or BODY_BYTES_MAX
     if length is not None and length > bytes_max:
         raise too_large(bytes_max)
     found = bytearray()
