@@ -13,6 +13,7 @@ import pytest
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.copying import MovedTo
+from agentq.contracts.hook_rows import HookFilter, HookRow, WebhookTargetRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow
 from agentq.contracts.store import (
     COMPLETE,
@@ -51,6 +52,7 @@ MOVED = MovedTo("it's there", "/files")
 DECISION = AuditRow(
     5, "kim", "person", "token tok-1", "::1", "cancel", "a", "done", "", 1, "it's \x1b[1m"
 )
+DELIVERY = HookRow("in", "h", "d-1", 1, 0, 0, "", "", "{}", "eA==")
 REFUSAL = AuditRow(6, "", "", "", "10.0.0.1", "login", "", "refused", "bad_token", 2**40, "no")
 
 
@@ -112,6 +114,8 @@ def work(store: Store) -> None:
                 circuits=[CircuitRow("acme", 2**50, "quota \\ \n\t", 1, "kim")],
                 tokens=[TokenRow("tok-1", "kim", "cd" * 32, "read submit:x", 1, "ada", 2**50)],
                 audit=[DECISION, REFUSAL],
+                hook_deliveries=[DELIVERY._replace(delivery_id="d-0")],
+                webhook_targets=[WebhookTargetRow("ops", 7)],
                 spending=[SpendingRow("role", "worker", 20_000, 0.1, 1e15, 3.0, 1 / 3)],
             )
         )
@@ -143,10 +147,16 @@ class TestFilling:
         again = AuditRow(9, "", "", "", "", "", "", "done", "", 1, "")
         for store in (source.store, target.store):
             store.write(lambda tx: tx.save(Changes(audit=[again])))
+            store.write(lambda tx: tx.save(Changes(hook_deliveries=[DELIVERY])))
         audits = [
             end.store.read(lambda reader: reader.records(AuditFilter())) for end in (source, target)
         ]
         assert len(audits[0]) == 3 and audits[0] == audits[1]
+        hooks = [
+            end.store.read(lambda reader: reader.records(HookFilter("in")))
+            for end in (source, target)
+        ]
+        assert len(hooks[0]) == 2 and hooks[0] == hooks[1]
         roles = [end.store.read(lambda reader: reader.roles()) for end in (source, target)]
         assert roles[0] == roles[1]
 

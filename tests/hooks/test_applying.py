@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from agentq.client.queue import Queue
 from agentq.contracts.hook_values import HookDelivery, HookState, IncomingDelivery
 from agentq.core.access import SYSTEM
+from agentq.core.errors import Unavailable
+from agentq.core.task import Task
 from agentq.daemon.loop import Runner
 from agentq.daemon.loops.hooks import HooksLoop
+from agentq.hooks import applying
 from agentq.hooks.applying import apply_rules, payload_of, settle_waiting
+from agentq.hooks.applying import settle as settle_one
 from agentq.hooks.installed import InstalledHooks
 from agentq.hooks.parsing import parse_hook
 from tests.eventually import eventually
@@ -124,6 +128,49 @@ def test_a_replay_gives_the_same_task_unless_the_rules_say_another(
     assert again.tasks[0] == first and len(again.tasks) == 2 and again.attempts == 3
     assert queue.task(again.tasks[1]).spec.instructions.startswith("Mend It broke")
     assert hooks.replay("issues", "d-1").tasks == again.tasks
+
+
+def test_two_processes_that_settle_the_same_delivery_make_one_task(
+    queue: Queue, tmp_path: Path
+) -> None:
+    write_hook(tmp_path / "hooks", "issues", ISSUES)
+    take(queue, OPENED)
+    service = queue._client.service
+    (delivery,) = service.waiting_deliveries(SYSTEM, 1)
+    folders = (tmp_path / "hooks", tmp_path / "workflows")
+    both = [settle_one(service, *folders, delivery) for _ in range(2)]
+    assert [task.id for task in both[0]] == [task.id for task in both[1]]
+    assert len(list(queue.tasks())) == 1
+
+
+def test_what_nobody_thought_of_keeps_no_other_delivery_waiting(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_hook(tmp_path / "hooks", "issues", ISSUES)
+    take(queue, {"action": "x"})
+    take(queue, OPENED, "d-2")
+    monkeypatch.setattr(applying, "condition_holds", lambda *_: 1 / 0)
+    assert "ZeroDivisionError" in settle(queue, tmp_path)["d-1"].error
+    monkeypatch.undo()
+    queue._client.service.replay_delivery(SYSTEM, "issues", "d-2")
+    assert settle(queue, tmp_path)["d-2"].state == "done"
+
+
+def test_while_the_ledger_is_away_a_delivery_waits(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_hook(tmp_path / "hooks", "issues", ISSUES)
+    take(queue, OPENED)
+    service = queue._client.service
+
+    def away(*_: object, **__: object) -> list[Task]:
+        raise Unavailable("The ledger is away.")
+
+    monkeypatch.setattr(service, "settle_delivery", away)
+    with pytest.raises(Unavailable):
+        settle(queue, tmp_path)
+    monkeypatch.undo()
+    assert settle(queue, tmp_path)["d-1"].state == "done"
 
 
 def test_long_texts_become_the_context_and_count_in_a_replay(queue: Queue, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from agentq.client.task_input.specs import Draft, draft
 from agentq.core.access import SYSTEM
 from agentq.core.digests import body_digest
-from agentq.core.errors import Conflict, Invalid, NotFound, Refused
+from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused
 from agentq.core.task import NO_USAGE
 from agentq.core.values import replace
 from agentq.hooks.conditions import condition_holds
@@ -65,6 +65,13 @@ def settle(service: Service, hooks: Path, workflows: Path, delivery: HookDeliver
     except _FAULTS as fault:
         # A person mends the file and replays the delivery; the others go on.
         error, tasks = f"{fault.cause} {fault.remedy}".strip(), []
+        service.settle_delivery(SYSTEM, delivery, error=error)
+    except AgentqError:
+        raise  # the ledger is away: the delivery waits
+    except Exception as failure:
+        # One delivery that nobody thought of must not keep all others waiting.
+        log.exception("hook %s: delivery %s", delivery.hook, delivery.id)
+        error, tasks = f"It failed in a way that nobody thought of: {failure!r}."[:500], []
         service.settle_delivery(SYSTEM, delivery, error=error)
     if error:
         log.warning("hook %s: delivery %s failed: %s", delivery.hook, delivery.id, error)

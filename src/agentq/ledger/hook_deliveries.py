@@ -91,7 +91,7 @@ class HookLedger:
         """Write down that no task came of a delivery."""
         self._store.write(lambda tx: tx.save(Changes(hook_outcomes=[outcome(delivery, (), error)])))
 
-    def replay(self, hook: str, delivery_id: str, audit: AuditRow | None) -> h.HookDelivery:
+    def replay(self, hook: str, delivery_id: str, audit: AuditRow) -> h.HookDelivery:
         """Let a delivery wait again; raises `NotFound` if it is not kept."""
 
         def change(tx: Tx) -> h.HookDelivery:
@@ -104,8 +104,8 @@ class HookLedger:
                 )
             found = _delivery(rows[0])
             again = HookOutcomeRow(found.number, WAITS, found.attempts, "", rows[0].tasks)
-            noted = () if audit is None else (audit._replace(at=tx.now()),)
-            tx.save(Changes(hook_outcomes=[again], audit=noted, topics={HOOKS_TOPIC}))
+            noted = audit._replace(at=tx.now())
+            tx.save(Changes(hook_outcomes=[again], audit=[noted], topics={HOOKS_TOPIC}))
             return replace(found, state=h.HookState.RECEIVED, error="")
 
         return self._store.write(change)
@@ -147,7 +147,7 @@ class HookLedger:
         changes = Changes(webhook_targets=[_target_row(target)], hook_deliveries=rows)
         self._store.write(lambda tx: tx.save(changes))
 
-    def enable(self, name: str, audit: AuditRow | None, *, skip: bool) -> h.WebhookTarget:
+    def enable(self, name: str, audit: AuditRow, *, skip: bool) -> h.WebhookTarget:
         """Let a target be told again; raises `NotFound` for one that never was."""
 
         def change(tx: Tx) -> h.WebhookTarget:
@@ -161,8 +161,8 @@ class HookLedger:
             row = found[name]._replace(
                 failures=0, due_at=0, disabled_at=0, position=found[name].position + skip
             )
-            noted = () if audit is None else (audit._replace(at=tx.now()),)
-            tx.save(Changes(webhook_targets=[row], audit=noted, topics={TARGETS_TOPIC}))
+            noted = audit._replace(at=tx.now())
+            tx.save(Changes(webhook_targets=[row], audit=[noted], topics={TARGETS_TOPIC}))
             return h.WebhookTarget(*row)
 
         return self._store.write(change)

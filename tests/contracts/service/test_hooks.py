@@ -17,6 +17,7 @@ from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, attempt
 from agentq.core.errors import Conflict, Invalid, NotFound, Refused
 from agentq.core.task import Spec
+from tests.contracts.service.conftest import Ways
 from tests.contracts.service.people import ANN, COORDINATOR, WORKER, claimed
 
 
@@ -140,6 +141,19 @@ def test_targets_and_what_they_were_sent(beside: Service) -> None:
         "evt_8", "failed", ("task-1",), b"{}",
     )  # fmt: skip
     assert beside.hook_deliveries(ANN) == []
+
+
+def test_deliveries_and_targets_of_a_ledger_elsewhere(ways: Ways) -> None:
+    take(ways.beside, "d-1", "d-2")
+    ways.beside.settle_delivery(SYSTEM, waiting(ways.beside)["d-1"], error="no")
+    first, second = ways.service.hook_deliveries(ANN, "github", limit=2, bodies=True)
+    assert (first.id, second.id, second.state) == ("d-2", "d-1", HookState.FAILED)
+    assert first == waiting(ways.beside)["d-2"]
+    assert ways.service.hook_counts(ANN) == ways.beside.hook_counts(ANN)
+    assert ways.service.replay_delivery(ANN, "github", "d-1").state is HookState.RECEIVED
+    ways.beside.save_webhook(SYSTEM, WebhookTarget("ops", 7, 2, 9, 8, 5, 6, "no"))
+    assert ways.service.webhook_targets(ANN) == ways.beside.webhook_targets(ANN)
+    assert ways.service.enable_webhook(ANN, "ops").disabled_at == 0
 
 
 def test_enabling_a_target_by_every_way(service: Service) -> None:
