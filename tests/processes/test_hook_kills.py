@@ -20,6 +20,9 @@ from tests.eventually import eventually
 from tests.hooks.conftest import signed
 from tests.hooks.files import ISSUES, SECRET, write_hook
 
+#: What it shows is shown more briefly in tests/hooks/test_door.py, by a server that lives.
+pytestmark = pytest.mark.long
+
 BODY = b'{"action": "opened", "issue": {"number": 7, "title": "It broke"}}'
 
 
@@ -36,8 +39,8 @@ def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
             cwd=tmp_path, env={**os.environ, "HOOK_SECRET": SECRET}, stdout=log, stderr=log,
         )  # fmt: skip
     try:
-        found = eventually(lambda: re.search(r"http://127\.0\.0\.1:(\d+)", said.read_text()))
-        yield process, int(found[1])
+        (port, *_) = eventually(lambda: re.findall(r"http://127\.0\.0\.1:(\d+)", said.read_text()))
+        yield process, int(port)
     finally:
         process.kill()
         process.wait()
