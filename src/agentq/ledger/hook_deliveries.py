@@ -158,9 +158,10 @@ class HookLedger:
                     " changed.",
                     "`agentq webhooks` lists those that are there.",
                 )
-            row = found[name]._replace(
-                failures=0, due_at=0, disabled_at=0, position=found[name].position + skip
-            )
+            before = found[name]
+            # Whoever asks twice, as the first answer was lost, skips one event and no more.
+            position = before.position + (skip and before.failures > 0)
+            row = before._replace(failures=0, due_at=0, disabled_at=0, position=position)
             noted = audit._replace(at=tx.now())
             tx.save(Changes(webhook_targets=[row], audit=[noted], topics={TARGETS_TOPIC}))
             return h.WebhookTarget(*row)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from agentq.contracts.hook_values import IncomingDelivery, WebhookTarget
 from agentq.contracts.overview_values import WorkerReport
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion
@@ -50,6 +51,8 @@ NATURAL = {
     "prune": "what is deleted stays deleted; the second time there is less to count",
     "revoke_token": "one that was revoked before stays as it was",
     "open_lanes": "they are open",
+    "replay_delivery": "it waits; the second time it did so before",
+    "enable_webhook": "it is enabled, and an event is skipped only if it has just failed",
     "tick": "time that was applied is not applied again",
     "tasks_by_id": LOOKS,
     "overhead": LOOKS,
@@ -155,6 +158,16 @@ def _token(s: Service, tag: str) -> Arguments:
     return {"ref": s.create_token(ANN, tag, ["read"])[0].id}
 
 
+def _delivery(s: Service, tag: str) -> Arguments:
+    s.take_deliveries(SYSTEM, [IncomingDelivery(tag, "d-1", {}, b"", 9, 60_000)])
+    return {"hook": tag, "delivery_id": "d-1"}
+
+
+def _target(s: Service, tag: str) -> Arguments:
+    s.save_webhook(SYSTEM, WebhookTarget(tag, 7, failures=3))
+    return {"name": tag, "skip": True}
+
+
 def _circuit(s: Service, tag: str) -> Arguments:
     return {"provider": tag, "until_ms": s.now() + 60_000}
 
@@ -247,6 +260,8 @@ CASES: tuple[Case, ...] = (
     Case("create_token", lambda s, tag: {"name": tag, "scopes": ["read"]}),
     Case("revoke_token", _token),
     Case("open_lanes", lambda s, tag: {"lanes": ["results"]}),
+    Case("replay_delivery", _delivery),
+    Case("enable_webhook", _target),
     Case("tick", lambda s, tag: {}),
     Case("check_writable", lambda s, tag: {}),
     Case("most_urgent_ready", lambda s, tag: {"role": tag, "count": 1, "before_ms": 1}),
