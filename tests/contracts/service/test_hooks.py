@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,6 +51,15 @@ def test_a_delivery_is_taken_once(beside: Service) -> None:
     )
     assert (found.state, found.attempts, found.error, found.tasks) == ("received", 0, "", ())
     assert [each.id for each in beside.waiting_deliveries(SYSTEM, 2)] == ["d-1", "d-2"]
+
+
+def test_of_many_who_bring_the_same_deliveries_one_stores_each(beside: Service) -> None:
+    ids = [f"d-{number}" for number in range(20)]
+    with ThreadPoolExecutor(4) as threads:
+        taken = list(threads.map(lambda _: take(beside, *ids, backlog=1000), range(4)))
+    assert [[each[place] for each in taken].count(Intake.STORED) for place in range(20)] == [1] * 20
+    assert {intake for each in taken for intake in each} == {Intake.STORED, Intake.DUPLICATE}
+    assert sorted(waiting(beside)) == sorted(ids)
 
 
 def test_more_than_the_backlog_are_not_taken(beside: Service) -> None:
