@@ -84,6 +84,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "agents": ("agents:agents", "List the agents of this installation."),
         "workers": ("workers:workers", "Show who claims tasks here, and what each is doing."),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers and roles."),
+        "plugins": ("plugins:plugins", "List plugins, and how those in use are doing."),
+        "notify": ("plugins:notify", "Show who is told of what; send a message to try it."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
         "verify": ("database:verify", "Prove every state from the log and check every file."),
         "doctor": ("doctor.command:doctor", "Check settings, database, broker, disk and files."),

@@ -91,9 +91,11 @@ def up(
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
     from agentq.core.access import Action
+    from agentq.daemon.carriers import PluginPlace
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, started_roles
     from agentq.daemon.up import Daemon, Options
+    from agentq.settings import environment
 
     check_term(term)
     queue = session.client_when_there()
@@ -115,6 +117,7 @@ def up(
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
             settings.workflows_folder, settings.agents_folder,
+            plugins=PluginPlace(settings.source, settings.home, environment()),
         )  # fmt: skip
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError, Unavailable
+from agentq.daemon.carriers import PluginPlace
 from agentq.daemon.leader import TERM_SECONDS, Leader
 from agentq.daemon.loop import Alarm, Loop, Runner, log
 from agentq.daemon.loops.capacity import CapacityLoop
 from agentq.daemon.loops.dashboard import Dashboard
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.ingest import Ingest
+from agentq.daemon.loops.notify import NotifyLoop
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
@@ -74,6 +76,8 @@ class Options:
     workflows: Path | None = None
     #: The folder of agents' profiles; None: no dashboard is written for them.
     agents: Path | None = None
+    #: Where plugins run; None: nowhere.
+    plugins: PluginPlace | None = None
 
 
 class Daemon:
@@ -105,6 +109,7 @@ class Daemon:
             f"{holder}:{secrets.token_hex(3)}",
             self.options.term,
             self._gained,
+            lambda term: any(loop.wants_term() for loop in loops if loop.term == term),
         )
         self.runners = [
             Runner(loop, installation.doorbell, self.leader.holds, ended=self._alarm.ring)
@@ -124,6 +129,8 @@ class Daemon:
             loops.append(RunsLoop(service, self.options.workflows, holder))
         if self.options.agents is not None:
             loops.append(Dashboard(service, self.options.agents))
+        if self.options.plugins is not None:
+            loops.append(NotifyLoop(service, self.options.plugins))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))
