@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -133,3 +135,49 @@ def test_it_ends_with_its_parent_however_that_ends(strangers: dict[str, str]) ->
         child = int(parent.stdout.readline())
         parent.kill()
     eventually(lambda: not runs(child), what="the end of the plugin")
+
+
+class _Received(http.server.BaseHTTPRequestHandler):
+    """Takes what Apprise posts, and answers with the status that the server has."""
+
+    def do_POST(self) -> None:
+        server = self.server
+        assert isinstance(server, _Receiver)
+        length = int(self.headers["Content-Length"])
+        server.bodies.append(json.loads(self.rfile.read(length)))
+        self.send_response(server.status)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+class _Receiver(http.server.ThreadingHTTPServer):
+    status = 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Received)
+        self.bodies: list[dict[str, str]] = []
+
+
+def test_apprise_brings_notices_to_a_service() -> None:
+    with _Receiver() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"json://127.0.0.1:{server.server_port}/"
+        target = process_of("apprise", dict(os.environ), url=url)
+        target.call("send", {"notices": [notice(severity="urgent")]}, SECONDS)
+        (body,) = server.bodies
+        assert (body["title"], body["type"]) == ("agentq: blocked: Deploy", "failure")
+        assert "which branch?" in body["message"]
+        server.status = 500
+        with pytest.raises(PluginFailed, match="did not take the message"):
+            target.call("send", {"notices": [notice()]}, SECONDS)
+        target.close()
+        server.shutdown()
+
+
+def test_an_address_that_apprise_does_not_know_is_not_shown() -> None:
+    target = process_of("apprise", dict(os.environ), url="pigeon://a-secret")
+    with pytest.raises(PluginFailed, match=r"does not understand the address.*'pigeon'") as failed:
+        target.call("send", {"notices": [notice()]}, SECONDS)
+    assert "a-secret" not in str(failed.value)
