@@ -2,7 +2,7 @@
 
 >>> from agentq.client.plugins import list_plugins
 >>> sorted(each.name for each in list_plugins(describe=False))[:3]
-['apprise', 'command', 'file']
+['apprise', 'board', 'command']
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from agentq.plugins.hooks import Notice
 from agentq.plugins.process import PluginProcess
 from agentq.plugins.registry import installed_plugins, plugin_named
 from agentq.settings import environment
+from agentq.settings.kanban import read_kanban
 from agentq.settings.notify import NotifyTarget, read_notify
 from agentq.settings.plugin_tables import PluginSettings
 
@@ -94,7 +95,8 @@ def _described(plugin: PluginReport, env: Mapping[str, str]) -> PluginReport:
 def list_carriers(settings: Settings, outbox: Mapping[str, int]) -> list[CarrierReport]:
     """Which plugins the settings use, and what waits for each; `outbox` counts it by lane."""
     used: list[tuple[str, PluginSettings]] = [
-        ("notify", each.settings) for each in read_notify(settings.source).targets
+        *(("notify", each.settings) for each in read_notify(settings.source).targets),
+        *(("kanban", each.settings) for each in read_kanban(settings.source).boards),
     ]
     found = []
     for domain, plugin in used:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from agentq.daemon.loop import log
 from agentq.plugins.carrier import FAILURES_TO_OPEN, Carrier, PluginHealth
 from agentq.plugins.health import write_health
 from agentq.plugins.process import PluginProcess
 from agentq.settings.plugin_tables import PluginSettings
+from agentq.settings.reloading import file_signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,43 @@ class PluginPlace:
     #: The folder of the installation on this machine.
     home: str
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class TableSettings(Protocol):
+    """What is read from one table for plugins."""
+
+    @property
+    def stated(self) -> bool:
+        """Whether the file has that table."""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the file or the table as a whole."""
+
+
+T = TypeVar("T", bound=TableSettings)
+
+
+class PluginTable(Generic[T]):
+    """A table of agentq.toml as it is now; costs one `stat` while nobody changes the file."""
+
+    def __init__(self, domain: str, source: str, read: Callable[[str], T]) -> None:
+        self._domain, self._source, self._read = domain, source, read
+        self._path = Path(source) if source.startswith("/") else None
+        self._seen = file_signature(self._path)
+        self._settings = read(source)
+
+    def look(self) -> T:
+        seen = file_signature(self._path)
+        if seen != self._seen:
+            self._seen = seen
+            found = self._read(self._source)
+            if found.stated or not found.problem:
+                self._settings = found
+            else:  # it cannot be read at all: it may be half written
+                log.warning("%s: the settings were changed, and not used: %s",
+                            self._domain, found.problem)  # fmt: skip
+        return self._settings
 
 
 class Carriers:

@@ -25,6 +25,7 @@ from agentq.daemon.loops.capacity import CapacityLoop
 from agentq.daemon.loops.dashboard import Dashboard
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.ingest import Ingest
+from agentq.daemon.loops.kanban import KanbanLoop
 from agentq.daemon.loops.notify import NotifyLoop
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.reconcile import Reconcile
@@ -131,6 +132,7 @@ class Daemon:
             loops.append(Dashboard(service, self.options.agents))
         if self.options.plugins is not None:
             loops.append(NotifyLoop(service, self.options.plugins))
+            loops.append(KanbanLoop(service, self.options.plugins))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.contracts.doorbell import lane_topic
 from agentq.core.access import SYSTEM
 from agentq.core.effects import Notify
-from agentq.daemon.carriers import Carriers, PluginPlace, log_failure
+from agentq.daemon.carriers import Carriers, PluginPlace, PluginTable, log_failure
 from agentq.daemon.loop import Loop, log
 from agentq.plugins.carrier import Carrier, PluginCall
 from agentq.plugins.hooks import Notice
 from agentq.plugins.routing import MessageRate
 from agentq.protocol.envelope import iso
 from agentq.settings.notify import NotifySettings, NotifyTarget, read_notify
-from agentq.settings.reloading import file_signature
 
 if TYPE_CHECKING:
     from agentq.contracts.service import Service
@@ -45,8 +43,9 @@ class NotifyLoop(Loop):
     def __init__(self, service: Service, place: PluginPlace) -> None:
         super().__init__()
         self._service = service
-        self._file = NotifyFile(place.source)
-        self._seen_by_leader = NotifyFile(place.source)  # it asks from a thread of its own
+        self._file = PluginTable(DOMAIN, place.source, read_notify)
+        #: Another one, as the leader asks from its own thread.
+        self._seen_by_leader = PluginTable(DOMAIN, place.source, read_notify)
         self._carriers = Carriers(DOMAIN, place, self.alarm.ring)
         self._known: NotifySettings | None = None
         self._rates: dict[str, MessageRate] = {}
@@ -144,27 +143,6 @@ class NotifyLoop(Loop):
 
 #: An effect, and what people are told of it.
 Paired = tuple["OutboundEffect", Notice]
-
-
-class NotifyFile:
-    """`[notify]` as it is now; costs one `stat` while nobody changes the file."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._path = Path(source) if source.startswith("/") else None
-        self._seen = file_signature(self._path)
-        self.settings = read_notify(source)
-
-    def look(self) -> NotifySettings:
-        seen = file_signature(self._path)
-        if seen != self._seen:
-            self._seen = seen
-            found = read_notify(self._source)
-            if found.stated or not found.problem:
-                self.settings = found
-            else:  # it cannot be read at all: it may be half written
-                log.warning("notify: the settings were changed, and not used: %s", found.problem)
-        return self.settings
 
 
 def _rate(known: MessageRate | None, target: NotifyTarget, now: int) -> MessageRate:
