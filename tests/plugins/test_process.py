@@ -56,7 +56,7 @@ BAD = {
 
 @pytest.mark.parametrize("plugin", sorted(BAD))
 def test_a_bad_plugin_fails_in_words(plugin: str, strangers: dict[str, str]) -> None:
-    target = process_of(plugin, strangers, mb="100")
+    target = process_of(plugin, strangers, mb="1024")
     for _ in range(2):  # and again: it is started anew
         with pytest.raises(PluginFailed, match=BAD[plugin]):
             target.call("send", {"notices": [notice()]}, SECONDS)

@@ -32,6 +32,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "result": ("results:result", "Print the result of a completed task."),
         "diff": ("apply:diff", "Show what a task changed."),
         "apply": ("apply:apply", "Bring what tasks changed into your branch."),
+        "pr": ("pr:pr", "Push what a task changed and open a pull request."),
         "open": ("open:open_task", "Enter, or print, a worktree with what a task left."),
         "results": ("results:results", "Read the outcomes that were sent to a coordinator."),
     },

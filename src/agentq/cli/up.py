@@ -90,7 +90,8 @@ def up(
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
-    from agentq.core.access import Action
+    from agentq.client.pull_requests import PullRequests
+    from agentq.core.access import SYSTEM, Action
     from agentq.daemon.carriers import PluginPlace
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, started_roles
@@ -118,6 +119,7 @@ def up(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
             settings.workflows_folder, settings.agents_folder,
             plugins=PluginPlace(settings.source, settings.home, environment()),
+            pulls=PullRequests(queue, SYSTEM),
         )  # fmt: skip
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)

@@ -19,6 +19,7 @@ from agentq.plugins.hooks import Notice
 from agentq.plugins.process import PluginProcess
 from agentq.plugins.registry import installed_plugins, plugin_named
 from agentq.settings import environment
+from agentq.settings.git import read_git
 from agentq.settings.kanban import read_kanban
 from agentq.settings.notify import NotifyTarget, read_notify
 from agentq.settings.plugin_tables import PluginSettings
@@ -81,8 +82,7 @@ def _described(plugin: PluginReport, env: Mapping[str, str]) -> PluginReport:
         return plugin
     process = PluginProcess(plugin.name, "", {}, env)
     try:
-        said = process.call("describe", {}, _DESCRIBE_SECONDS)
-        hooks, error = tuple(map(str, said["hooks"])), ""
+        hooks, error = process.describe(_DESCRIBE_SECONDS), ""
     except AgentqError as failed:
         hooks, error = (), failed.cause
     finally:
@@ -94,9 +94,11 @@ def _described(plugin: PluginReport, env: Mapping[str, str]) -> PluginReport:
 
 def list_carriers(settings: Settings, outbox: Mapping[str, int]) -> list[CarrierReport]:
     """Which plugins the settings use, and what waits for each; `outbox` counts it by lane."""
+    forge = read_git(settings.source).settings
     used: list[tuple[str, PluginSettings]] = [
         *(("notify", each.settings) for each in read_notify(settings.source).targets),
         *(("kanban", each.settings) for each in read_kanban(settings.source).boards),
+        *([("git", forge)] if forge is not None else []),
     ]
     found = []
     for domain, plugin in used:

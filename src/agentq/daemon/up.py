@@ -24,6 +24,7 @@ from agentq.daemon.loop import Alarm, Loop, Runner, log
 from agentq.daemon.loops.capacity import CapacityLoop
 from agentq.daemon.loops.dashboard import Dashboard
 from agentq.daemon.loops.due import Due
+from agentq.daemon.loops.git import GitLoop
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.loops.kanban import KanbanLoop
 from agentq.daemon.loops.notify import NotifyLoop
@@ -39,6 +40,7 @@ from agentq.daemon.workers import Workers
 from agentq.server.serving import HttpServer, address_of, allowed_hosts, listen_on, make_app
 
 if TYPE_CHECKING:
+    from agentq.client.pull_requests import PullRequests
     from agentq.contracts.installation import Installation
     from agentq.server.app import HttpApp
 
@@ -79,6 +81,8 @@ class Options:
     agents: Path | None = None
     #: Where plugins run; None: nowhere.
     plugins: PluginPlace | None = None
+    #: Opens pull requests; None: nobody does.
+    pulls: PullRequests | None = None
 
 
 class Daemon:
@@ -133,6 +137,8 @@ class Daemon:
         if self.options.plugins is not None:
             loops.append(NotifyLoop(service, self.options.plugins))
             loops.append(KanbanLoop(service, self.options.plugins))
+            if self.options.pulls is not None:
+                loops.append(GitLoop(service, self.options.plugins, self.options.pulls))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))

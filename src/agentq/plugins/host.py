@@ -22,6 +22,8 @@ from agentq.core.errors import AgentqError, Invalid, Refused
 
 #: What one plugin may hold in memory, in bytes, its mapped files not counted.
 MEMORY_BYTES = 1 << 30
+#: Calls to the host itself: no method of a plugin is called so.
+DESCRIBE, OPEN = "@describe", "@open"
 _NICENESS = 5
 #: What is told of an error.
 _ERROR_CHARS = 2000
@@ -92,9 +94,9 @@ class PluginSession:
         self._hook = ""
 
     def call(self, method: str, arguments: dict[str, Any]) -> Any:
-        if method == "describe":
+        if method == DESCRIBE:
             return self._describe()
-        if method == "open":
+        if method == OPEN:
             return self._open(arguments["hook"], arguments["options"])
         from agentq.plugins.hooks import METHODS
 

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from agentq.core.errors import Unavailable
+from agentq.plugins.host import DESCRIBE, OPEN
 
 #: What a plugin may print during one call, and answer to it, in bytes.
 PRINTED_BYTES_MAX = 1 << 20
@@ -71,6 +72,10 @@ class PluginProcess:
             told = f" It printed: …{printed}" if printed else ""
             raise PluginFailed(f"{gone}.{told}") from None
 
+    def describe(self, timeout: float) -> tuple[str, ...]:
+        """Load the plugin and return the names of its hooks."""
+        return tuple(map(str, self.call(DESCRIBE, {}, timeout)["hooks"]))
+
     def close(self) -> None:
         """End the process, whatever it is doing."""
         self._end()
@@ -87,7 +92,7 @@ class PluginProcess:
         if not self._hook:
             return
         try:
-            self._ask("open", {"hook": self._hook, "options": self._options}, deadline)
+            self._ask(OPEN, {"hook": self._hook, "options": self._options}, deadline)
         except PluginFailed as failed:
             self._end()
             raise PluginFailed(failed.cause) from failed
