@@ -106,4 +106,4 @@ def _refused(error: urllib.error.HTTPError, method: str, path: str) -> Unavailab
         text = data[:200].decode("utf-8", "replace")
     cause = f"GitHub answered {method} {path} with {error.code}: {text}."
     # What was asked for cannot be done; all else may be different the next time.
-    return Refused(cause, code="unprocessable") if error.code == 422 else Unavailable(cause)
+    return Refused(cause) if error.code == 422 else Unavailable(cause)
