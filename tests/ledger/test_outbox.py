@@ -233,7 +233,7 @@ def test_lanes_do_not_get_in_each_others_way(env: LedgerEnv) -> None:
     env.complete("task-1")
     assert len(env.ledger.effects("reply", 5)) == 1
     assert len(env.ledger.effects("delivery", 5)) == 1
-    assert env.ledger.effects("git", 5) == []
+    assert env.ledger.effects("kanban", 5) == []
 
 
 def test_effects_leave_in_the_order_of_their_commits(env: LedgerEnv) -> None:

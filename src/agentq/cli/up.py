@@ -91,11 +91,14 @@ def up(
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
-    from agentq.core.access import Action
+    from agentq.client.pull_requests import PullRequests
+    from agentq.core.access import SYSTEM, Action
+    from agentq.daemon.carriers import PluginPlace
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, started_roles
     from agentq.daemon.up import Daemon, Options
     from agentq.settings.webhooks import WebhooksFile
+    from agentq.settings import environment
 
     check_term(term)
     queue = session.client_when_there()
@@ -118,6 +121,8 @@ def up(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
             settings.workflows_folder, settings.agents_folder, hooks=settings.hooks_folder,
             webhooks=WebhooksFile(settings.source, settings.webhooks).targets,
+            plugins=PluginPlace(settings.source, settings.home, environment()),
+            pulls=PullRequests(queue, SYSTEM),
         )  # fmt: skip
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)

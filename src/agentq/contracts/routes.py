@@ -158,7 +158,7 @@ ROUTES: tuple[Route, ...] = tuple(route for section in SECTIONS.values() for rou
 LOCAL_CALLS = frozenset(
     {
         "event_data", "hold_leader_leases", "give_up_leader_leases", "outbox_batch",
-        "settle_outbox", "publish_results", "judge_messages", "store_message_files",
+        "settle_outbox", "carry_lanes", "publish_results", "judge_messages", "store_message_files",
         "discard_message_files", "principal_of_token", "artifact_link", "note_refusal",
         "take_deliveries", "waiting_deliveries", "settle_delivery", "save_webhook",
     }

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from agentq.contracts.service_edits import Edits
 from agentq.contracts.service_graph import Waits
 from agentq.contracts.service_hooks import Hooks
+from agentq.contracts.service_lanes import Lanes
 from agentq.contracts.service_notes import Notes
 from agentq.contracts.service_overview import Overviews
 from agentq.contracts.service_statistics import Statistics
@@ -118,7 +119,7 @@ class Queries(Overviews, Statistics, Protocol):
         once the attempt is over."""
 
 
-class Service(Queries, Edits, Notes, Waits, Hooks, Protocol):
+class Service(Queries, Edits, Notes, Waits, Hooks, Lanes, Protocol):
     """The whole service interface."""
 
     def submit(
@@ -415,11 +416,6 @@ class Service(Queries, Edits, Notes, Waits, Hooks, Protocol):
         """Write down that somebody else has refused this, and why; None if nobody knows who asked.
         Never raises: whoever is refused is refused, whether it can be written down or not."""
 
-    def lanes(self, who: Principal) -> frozenset[str]:
-        """Return the lanes whose effects are stored until somebody carries them out."""
-
-    def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None: ...
-
     # What the loops of an installation need.
 
     def tick(self, who: Principal) -> int:
@@ -435,20 +431,6 @@ class Service(Queries, Edits, Notes, Waits, Hooks, Protocol):
 
     def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
         """End those that are the holder's, so that others may take them at once; which."""
-
-    def outbox_batch(
-        self, who: Principal, lane: str, count: int, *, evidence: bool = False
-    ) -> list[v.OutboundEffect]:
-        """Return the oldest effects of a lane that are due, hidden from nobody; with `evidence`
-        also what is recorded of their tasks' files."""
-
-    def settle_outbox(
-        self,
-        who: Principal,
-        done: Sequence[v.OutboundEffect],
-        failed: Sequence[v.OutboundEffect] = (),
-    ) -> None:
-        """Forget what was carried out; what was not comes again, later each time."""
 
     def publish_results(self, who: Principal, count: int = 100) -> v.PublishedResults:
         """Publish accepted results that are not published yet. This is the one place that does."""

@@ -7,7 +7,9 @@ out itself, in that same transaction, so no observer sees a stale in-between.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 from agentq.core.states import State
@@ -107,6 +109,23 @@ class Notify:
     text: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MoveCard:
+    """The task was made from a card of a board, and is in another state now: the card follows."""
+
+    lane: ClassVar[str] = "kanban"
+    card: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class OfferWork:
+    """The task is complete: its work may become a pull request."""
+
+    lane: ClassVar[str] = "git"
+    epoch: int
+
+
 Effect: TypeAlias = (
     ResolveDependents
     | SpawnNext
@@ -119,7 +138,27 @@ Effect: TypeAlias = (
     | PublishResult
     | Reply
     | Notify
+    | MoveCard
+    | OfferWork
 )
 
+#: The label by which a task says which card of a board it was made from, as `BOARD:CARD`.
+CARD_LABEL = "card"
+
 #: Lanes that something carries out already. Effects of a lane that nobody opened are not stored.
+#: A lane `DOMAIN:NAME` takes a copy of each effect of its domain, for one who carries them out by
+#: themselves: whoever is slow there delays nobody else.
 LANES = ("delivery", "results", "reply", "notify", "kanban", "git", "webhook")
+_LANE = re.compile(r"([a-z]+)(:[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?", re.ASCII)
+
+
+def is_lane(lane: str) -> bool:
+    """Whether this names a lane, or the lane of one carrier in a domain: `notify:ops`."""
+    found = _LANE.fullmatch(lane)
+    return found is not None and found[1] in LANES
+
+
+@lru_cache(maxsize=16)
+def lanes_of(domain: str, lanes: frozenset[str]) -> tuple[str, ...]:
+    """Those of the open lanes that take the effects of this domain."""
+    return tuple(sorted(each for each in lanes if each.partition(":")[0] == domain))

@@ -10,6 +10,7 @@ from agentq.core.effects import (
     DeliverVerdict,
     Effect,
     Notify,
+    OfferWork,
     PublishResult,
     Reply,
     ResolveDependents,
@@ -19,7 +20,7 @@ from agentq.core.errors import Refused, Stale
 from agentq.core.limits import NOTES_KEPT, REMINDER_MS, overspent
 from agentq.core.schedule import awaits_approval, remind_ms
 from agentq.core.states import TABLE, TERMINAL, State
-from agentq.core.task import Note, Spec, Task, TaskDetails
+from agentq.core.task import RUN_ROLE, Note, Spec, Task, TaskDetails
 from agentq.core.triggers import Trigger, trigger_name
 from agentq.core.values import replace
 
@@ -136,8 +137,11 @@ def over(spec: Spec, state: State, kind: str, details: TaskDetails, summary: str
     if spec.reply_to:
         status = "completed" if state is State.COMPLETE else str(state)
         effects.append(Reply(spec.reply_to, status, summary))
+    is_run = spec.to == RUN_ROLE
     if state in (State.FAILED, State.EXPIRED):
-        effects.append(Notify("dead_letter", summary))
+        effects.append(Notify("run_failed" if is_run else "dead_letter", summary))
+    elif is_run and state is State.COMPLETE:
+        effects.append(Notify("run_ended", summary))
     return Step(state, kind, tuple(effects), details)
 
 
@@ -150,6 +154,8 @@ def completed(task: Task, details: TaskDetails, kind: str) -> Step:
         step.effects = (publish, *step.effects)
     if task.spec.next:
         step.effects = (SpawnNext(), *step.effects)
+    if task.spec.to != RUN_ROLE:
+        step.effects = (*step.effects, OfferWork(report.epoch))
     return step
 
 

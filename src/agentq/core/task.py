@@ -21,6 +21,8 @@ from agentq.core.values import replace
 
 DEFAULT_ATTEMPTS = 3
 DEFAULT_LEASE_SECONDS = 60
+#: The role of runs of workflows. Workers of other roles do their steps.
+RUN_ROLE = "workflow-runner"
 
 
 class Priority(StrEnum):

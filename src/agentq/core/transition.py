@@ -41,11 +41,11 @@ from agentq.core import (
     waiting,
 )
 from agentq.core import triggers as t
-from agentq.core.effects import Effect
+from agentq.core.effects import CARD_LABEL, Effect, MoveCard
 from agentq.core.schedule import next_wake
 from agentq.core.states import TABLE
 from agentq.core.steps import Step, not_allowed
-from agentq.core.task import NO_DETAILS, Task
+from agentq.core.task import NO_DETAILS, Spec, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ def _born(step: Step, trigger: t.Submit, now: int) -> Decision:
     details = NO_DETAILS if step.details is None else step.details
     wake_at = next_wake(step.state, trigger.spec, details, now, 0)
     task = Task(trigger.spec, step.state, 1, 0, now, now, wake_at, "", details)
-    return Decision(task, (t.Event(1, now, step.kind, trigger, step.state),), step.effects)
+    effects = _with_card(trigger.spec, step)
+    return Decision(task, (t.Event(1, now, step.kind, trigger, step.state),), effects)
 
 
 def _settle(old: Task, step: Step, trigger: t.Trigger, now: int) -> Decision:
@@ -97,7 +98,14 @@ def _settle(old: Task, step: Step, trigger: t.Trigger, now: int) -> Decision:
     version = old.version + 1
     task = Task(spec, step.state, version, epoch, old.submitted_at, now, wake_at, holder, details)
     event = t.Event(version, now, step.kind, trigger, step.state, epoch)
-    return Decision(task, (event,), step.effects)
+    effects = step.effects if step.state is old.state else _with_card(spec, step)
+    return Decision(task, (event,), effects)
+
+
+def _with_card(spec: Spec, step: Step) -> tuple[Effect, ...]:
+    """The effects of a step into another state: the card that the task was made from follows."""
+    card = spec.labels.get(CARD_LABEL)
+    return (*step.effects, MoveCard(card, step.state)) if card else step.effects
 
 
 _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {

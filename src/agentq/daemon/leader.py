@@ -55,13 +55,16 @@ class Leader(Loop):
         holder: str,
         seconds: float = TERM_SECONDS,
         gained: Callable[[str], None] = lambda name: None,
+        wanted: Callable[[str], bool] = lambda name: True,
     ) -> None:
+        """`wanted` says whether this process can do what a term is for."""
         super().__init__()
         self.holder = holder
         self._service = service
         self._names = sorted(set(names))
         self._seconds = check_term(seconds)
         self._gained = gained
+        self._wanted = wanted
         self._until: dict[str, float] = {}
         self._numbers: dict[str, int] = {}
 
@@ -75,11 +78,12 @@ class Leader(Loop):
         return {name: self._numbers[name] for name in self._names if self.holds(name)}
 
     def run_once(self) -> float:
-        if not self._names:
-            return 3600.0
+        names = [name for name in self._names if self._wanted(name)]
+        if not names:
+            return 3600.0 if not self._names else self._seconds / 3
         asked_at = time.clock_gettime(_CLOCK)
         length_ms = int(self._seconds * 1000)
-        standing = self._service.hold_leader_leases(SYSTEM, self._names, self.holder, length_ms)
+        standing = self._service.hold_leader_leases(SYSTEM, names, self.holder, length_ms)
         pause = self._seconds / 3
         for term in standing.values():
             if term.holder == self.holder:

@@ -111,6 +111,10 @@ class Loop(ABC):
     def run_once(self) -> float:
         """Do one round; return in how many seconds to do the next if nothing wakes it."""
 
+    def wants_term(self) -> bool:
+        """Whether this process can do what the loop is for; else another one shall lead it."""
+        return True
+
     def patience(self) -> float:
         """How many seconds it may sleep at most after a failure."""
         return _BACKOFF_SECONDS_MAX

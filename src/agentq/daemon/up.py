@@ -18,13 +18,17 @@ from typing import TYPE_CHECKING
 
 from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError, Unavailable
+from agentq.daemon.carriers import PluginPlace
 from agentq.daemon.leader import TERM_SECONDS, Leader
 from agentq.daemon.loop import Alarm, Loop, Runner, log
 from agentq.daemon.loops.capacity import CapacityLoop
 from agentq.daemon.loops.dashboard import Dashboard
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.hooks import HooksLoop
+from agentq.daemon.loops.git import GitLoop
 from agentq.daemon.loops.ingest import Ingest
+from agentq.daemon.loops.kanban import KanbanLoop
+from agentq.daemon.loops.notify import NotifyLoop
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
@@ -38,6 +42,7 @@ from agentq.daemon.workers import Workers
 from agentq.server.serving import HttpServer, address_of, allowed_hosts, listen_on, make_app
 
 if TYPE_CHECKING:
+    from agentq.client.pull_requests import PullRequests
     from agentq.contracts.installation import Installation
     from agentq.server.app import HttpApp
 
@@ -80,6 +85,10 @@ class Options:
     hooks: Path | None = None
     #: Reads who is told of what happens to tasks; None: that is left to others.
     webhooks: Targets | None = None
+    #: Where plugins run; None: nowhere.
+    plugins: PluginPlace | None = None
+    #: Opens pull requests; None: nobody does.
+    pulls: PullRequests | None = None
 
 
 class Daemon:
@@ -111,6 +120,7 @@ class Daemon:
             f"{holder}:{secrets.token_hex(3)}",
             self.options.term,
             self._gained,
+            lambda term: any(loop.wants_term() for loop in loops if loop.term == term),
         )
         self.runners = [
             Runner(loop, installation.doorbell, self.leader.holds, ended=self._alarm.ring)
@@ -134,6 +144,11 @@ class Daemon:
             loops.append(Dashboard(service, self.options.agents))
         if self.options.webhooks is not None:
             loops.append(WebhooksLoop(service, self.options.webhooks))
+        if self.options.plugins is not None:
+            loops.append(NotifyLoop(service, self.options.plugins))
+            loops.append(KanbanLoop(service, self.options.plugins))
+            if self.options.pulls is not None:
+                loops.append(GitLoop(service, self.options.plugins, self.options.pulls))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))

@@ -13,16 +13,19 @@ from dataclasses import dataclass
 import msgspec
 
 from agentq.contracts.audit_rows import AuditRow
-from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
+from agentq.contracts.doorbell import ROOM_TOPIC, lane_topic, role_topic
 from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import Changes, Store, Tx
 from agentq.core import triggers as t
 from agentq.core.circuits import ProviderCircuit, pause_ms, probed, served, tripped
+from agentq.core.effects import Notify
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import CIRCUIT_MS_MAX, SUMMARY_CHARS_MAX, shorten
 from agentq.core.task import Task
 from agentq.core.trigger_validation import check_trigger
+from agentq.core.values import replace
 from agentq.ledger.codec import decoder, encode
+from agentq.ledger.log_codec import effects_of_role
 from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.protocol.envelope import iso
 from agentq.protocol.spec_validation import check_role
@@ -73,9 +76,11 @@ class Circuits:
                 )
             row = circuit_row(tx.circuits(), provider)
             if row is None or row.open_until < until_ms:
-                opened_at = row.opened_at if row is not None and row.open_until > now else now
+                before = row if row is not None and row.open_until > now else None
+                opened_at = now if before is None else before.opened_at
                 row = CircuitRow(provider, until_ms, reason, opened_at, by)
-                tx.save(Changes(circuits=(row,), audit=dated(audit, tx)))
+                told = _tell(tx, "", in_words(row)) if before is None else Changes()
+                tx.save(replace(told, circuits=(row,), audit=dated(audit, tx)))
             return row
 
         return self._store.write(change)
@@ -124,7 +129,8 @@ class Circuits:
             opened = _opened(row, reason, by, tx.now())
             if opened is None:
                 return False
-            tx.save(Changes(roles=(opened,), audit=dated(audit, tx)))
+            told = _tell(tx, role, needs_person(opened))
+            tx.save(replace(told, roles=(opened,), audit=dated(audit, tx)))
             return True
 
         return self._store.write(change)
@@ -143,6 +149,14 @@ class Circuits:
             return True
 
         return self._store.write(change)
+
+
+def _tell(tx: Tx, role: str, words: str) -> Changes:
+    """What is saved so that people hear of a circuit that no attempt has opened."""
+    effects = effects_of_role(tx, role, Notify("circuit_open", shorten(words, SUMMARY_CHARS_MAX)))
+    # With the lanes as they are taken to be, so that it is run again if they are others by now.
+    topics = {lane_topic(each.lane) for each in effects}
+    return Changes(effects=effects, lanes=tx.lanes(), topics=topics)
 
 
 def _save_closed(tx: Tx, row: CircuitRow, audit: AuditRow | None) -> None:

@@ -13,7 +13,7 @@ from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.limit_rows import CircuitRow
 from agentq.contracts.store import Changes, Lease, Store, Tx
 from agentq.core import triggers as t
-from agentq.core.effects import LANES
+from agentq.core.effects import LANES, is_lane
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.limits import BATCH_MAX, KeyLimits, RoleLimits
 from agentq.core.rates import checked
@@ -369,9 +369,12 @@ class Ledger:
 
     def open_lanes(self, *lanes: str, audit: AuditRow | None = None) -> None:
         """From the next commit on, effects of these lanes are stored until somebody acks them."""
-        unknown = sorted(set(lanes) - set(LANES))
+        unknown = sorted(each for each in set(lanes) if not is_lane(each))
         if unknown:
-            raise Invalid(f"Lanes are {', '.join(LANES)}; got {', '.join(unknown)}.")
+            raise Invalid(
+                f"Lanes are {', '.join(LANES)}, or one of them with a name, as in notify:ops; got"
+                f" {', '.join(unknown)}."
+            )
 
         def change(tx: Tx) -> None:
             known = tx.lanes()

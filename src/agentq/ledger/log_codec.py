@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from agentq.contracts.store import EventRow
-from agentq.core.effects import Effect
+from agentq.contracts.store import EffectRow, EventRow, Tx
+from agentq.core.effects import Effect, lanes_of
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import TRIGGERS, Event, LogEntry, Submit, Trigger, trigger_name
@@ -54,6 +54,16 @@ def decode_trigger(name: str, data: str, spec: Spec) -> Trigger:
 def encode_effect(effect: Effect, task: Task) -> str:
     said = msgspec.to_builtins(sparse(effect))
     return encode({"effect": type(effect).__name__, "task_id": task.id, **said}).decode()
+
+
+def effects_of_role(tx: Tx, role: str, effect: Effect) -> list[EffectRow]:
+    """The rows of an effect that is about no task but a role: one for each lane that takes it."""
+    lanes = lanes_of(effect.lane, tx.lanes())
+    if not lanes:
+        return []
+    said = {"effect": type(effect).__name__, "role": role, "at": tx.now()}
+    payload = encode({**said, **msgspec.to_builtins(sparse(effect))}).decode()
+    return [EffectRow(0, 0, 0, lane, payload) for lane in lanes]
 
 
 def to_event_row(key: int, event: Event, data: str) -> EventRow:

@@ -39,10 +39,10 @@ from agentq.ledger.codec import decode_spec, limits_of, to_task
 from agentq.ledger.costs import amounts, spent_today
 from agentq.ledger.families import open_below
 from agentq.ledger.leader_leases import LeaderLeases
-from agentq.ledger.outbox import Outbox
 from agentq.ledger.pruning import Named, files_to_remove, touch
 from agentq.ledger.request_keys import KeyedRequest, repeatable, the_task
 from agentq.ledger.service_hooks import HookService
+from agentq.ledger.service_lanes import LaneService
 from agentq.ledger.service_queries import recorded
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _PAGE = 500
 _ORPHAN_MS = 24 * 3600 * 1000
 
 
-class EmbeddedService(HookService):
+class EmbeddedService(HookService, LaneService):
     """Implements `contracts.service.Service` with the ledger and artifact store of this process.
 
     Who decided stands in the log, by name and by how it is known.
@@ -226,7 +226,7 @@ class EmbeddedService(HookService):
                 key, who.name, extra, who.how, audit, if_version=if_version
             )
 
-    # -- files and lanes ---------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def prune(self, who: Principal, before_ms: int) -> int:
         self._check(who, Action.PRUNE)
@@ -266,16 +266,6 @@ class EmbeddedService(HookService):
     def files_to_remove(self, who: Principal) -> int:
         self._check(who, Action.READ, "every task")
         return self._store.read(files_to_remove)
-
-    def lanes(self, who: Principal) -> frozenset[str]:
-        self._check(who, Action.READ, "the lanes of the outbox")
-        # Not what this process knows: another one may have opened or closed some.
-        return self._store.write(lambda tx: tx.lanes())
-
-    def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
-        self._check(who, Action.OPERATE)
-        audit = self._decision(who, Action.OPERATE, "", f"opened lanes: {', '.join(lanes)}")
-        self._ledger.open_lanes(*lanes, audit=audit)
 
     # -- tokens, and who did what ------------------------------------------------------------------
 
@@ -349,21 +339,6 @@ class EmbeddedService(HookService):
     def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
         self._check(who, Action.OPERATE)
         return LeaderLeases(self._store).give_up(names, holder)
-
-    def outbox_batch(
-        self, who: Principal, lane: str, count: int, *, evidence: bool = False
-    ) -> list[v.OutboundEffect]:
-        self._check(who, Action.OPERATE)
-        return Outbox(self._store).batch(lane, count, evidence=evidence)
-
-    def settle_outbox(
-        self,
-        who: Principal,
-        done: Sequence[v.OutboundEffect],
-        failed: Sequence[v.OutboundEffect] = (),
-    ) -> None:
-        self._check(who, Action.OPERATE)
-        Outbox(self._store).settle(done, failed)
 
     def publish_results(self, who: Principal, count: int = 100) -> v.PublishedResults:
         self._check(who, Action.OPERATE)

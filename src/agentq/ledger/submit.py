@@ -25,7 +25,7 @@ from agentq.contracts.store import (
     Tx,
 )
 from agentq.core.digests import body_digest
-from agentq.core.effects import Announce
+from agentq.core.effects import Announce, lanes_of
 from agentq.core.errors import Conflict, Invalid
 from agentq.core.graph import all_next, is_made_of_templates, parents_first
 from agentq.core.limits import BATCH_MAX
@@ -432,9 +432,9 @@ def new_row(
     for number, effect in enumerate(decision.effects):
         if type(effect) is Announce:
             work.topics.add(role_topic(spec.to))
-        if effect.lane and effect.lane in work.lanes():
-            work.topics.add(lane_topic(effect.lane))
-            leaving.append((number, effect.lane, encode_effect(effect, task)))
+        for lane in lanes_of(effect.lane, work.lanes()) if effect.lane else ():
+            work.topics.add(lane_topic(lane))
+            leaving.append((number, lane, encode_effect(effect, task)))
     return NewRow(
         spec.id,
         role,

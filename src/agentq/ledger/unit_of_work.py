@@ -35,7 +35,7 @@ from agentq.contracts.store import (
     TreeRow,
     Tx,
 )
-from agentq.core.effects import Announce, Effect, ResolveDependents, StopHolder
+from agentq.core.effects import Announce, Effect, ResolveDependents, StopHolder, lanes_of
 from agentq.core.errors import Conflict, NotFound
 from agentq.core.states import State
 from agentq.core.steps import fenced_out
@@ -219,10 +219,11 @@ class UnitOfWork:
                     self._ended.append((key, task.state))
             elif not effect.lane:
                 self._inner.append((key, effect))
-            elif effect.lane in self.lanes():
-                self.topics.add(lane_topic(effect.lane))
+            elif lanes := lanes_of(effect.lane, self.lanes()):
                 payload = encode_effect(effect, task)
-                self.effects.append(EffectRow(key, task.version, number, effect.lane, payload))
+                for lane in lanes:
+                    self.topics.add(lane_topic(lane))
+                    self.effects.append(EffectRow(key, task.version, number, lane, payload))
 
     def note_limits(self, role: str, limited: bool) -> None:
         (self._limited.add if limited else self._limited.discard)(role)

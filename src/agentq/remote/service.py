@@ -287,9 +287,16 @@ class RemoteService(RemoteDecisions):
         raise only_there("carry effects out")
 
     def settle_outbox(
-        self, who: Principal, done: Sequence[OutboundEffect], failed: Sequence[OutboundEffect] = ()
+        self,
+        who: Principal,
+        done: Sequence[OutboundEffect],
+        failed: Sequence[OutboundEffect] = (),
+        until_ms: int = 0,
     ) -> None:
         raise only_there("carry effects out")
+
+    def carry_lanes(self, who: Principal, domain: str, names: Sequence[str]) -> bool:
+        raise _only_there("carry effects out")
 
     def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
         raise only_there("publish results")

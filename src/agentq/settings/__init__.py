@@ -39,8 +39,8 @@ TABLES = {
     "retention": ("keep", "audit"),
     "access": ("four_eyes",),
 }
-#: Those that hold tables with names of the user's choice.
-_NAMED = ("roles", "prices", "limits", "webhooks")
+#: Those that hold tables with names of the user's choice; the last are read where they are used.
+_NAMED = ("roles", "prices", "limits", "webhooks", "notify", "kanban", "git")
 MEMORY = ":memory:"
 #: How many seconds the audit log is kept where settings do not say: a year and a month, so that
 #: what happened a year ago can still be looked up.
@@ -275,7 +275,7 @@ def read_file(file: Path) -> Settings:
 def _refuse_of_the_server(plain: Mapping[str, Any], file: Path) -> None:
     """Refuse what would be read and never used: the server has settings of its own."""
     for name in plain:
-        if name not in ("ledger", *_NAMED):
+        if name not in ("ledger", *_NAMED[:3]):
             raise Invalid(
                 f"[{name}] in {file} has no effect: url in [ledger] names a server, which has"
                 " settings of its own.",

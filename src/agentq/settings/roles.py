@@ -74,6 +74,8 @@ class RoleSettings:
     repo: str = ""
     base: str = "HEAD"
     push: str = ""
+    #: Whether complete work is pushed and opened as a pull request, see `[git]`.
+    pull_request: bool = False
     verify: str = ""
     verify_timeout: int = 1800
     #: What a report must pass after the check: a role that judges it, how good it must be, and how
@@ -205,8 +207,9 @@ _BUDGETS = {"budget_usd": "usd", "budget_tokens": "tokens", "budget_turns": "tur
 _DAILY = {"daily_usd": "usd", "daily_tokens": "tokens", "daily_turns": "turns",
           "daily_time": "seconds"}  # fmt: skip
 _RATE = ("rate", "burst")
-NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, *_RATE, "command",
-         "default", "may", "network", "options", "review")  # fmt: skip
+_FLAGS = ("default", "network", "review", "pull_request")
+NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, *_RATE, *_FLAGS,
+         "command", "may", "options")  # fmt: skip
 
 
 def read_role(name: str, table: Any, file: Path) -> RoleSettings:
@@ -220,7 +223,7 @@ def read_role(name: str, table: Any, file: Path) -> RoleSettings:
     found |= {key: _listed(key, table[key], where) for key in _LISTS if key in table}
     if "may" in table:
         found["may"] = parse_grants(_listed("may", table["may"], where), where)
-    for key, kind in (("default", bool), ("network", bool), ("review", bool), ("options", dict)):
+    for key, kind in (*((name, bool) for name in _FLAGS), ("options", dict)):
         if key in table:
             if not isinstance(table[key], kind):
                 raise _wrong(key, f"a {kind.__name__}", table[key], where)

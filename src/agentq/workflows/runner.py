@@ -17,6 +17,7 @@ from agentq.client.task_input.specs import draft
 from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused, Stale
 from agentq.core.limits import DATA_CHARS_MAX
+from agentq.core.task import RUN_ROLE
 from agentq.core.triggers import FailureKind
 from agentq.workflows.checking import checked_errors
 from agentq.workflows.planning import Plan, plan, result_of
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentq.daemon.runs")
 
-#: The role of runs. Workers of other roles do their steps.
-RUN_ROLE = "workflow-runner"
 RUN_TYPE = "run"
 #: Long enough to read a file and submit its steps; short, for whoever takes over from the dead.
 LEASE_MS = 20_000

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from agentq.contracts.service_values import Wanted
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.core.states import State
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.task import NO_USAGE, RUN_ROLE, Task, Usage
 from agentq.settings.addresses import is_server
 from agentq.workflows.planning import StepStanding, plan
 from agentq.workflows.reading import parse_inputs, read_workflow
-from agentq.workflows.runner import RUN_ROLE, RUN_TYPE, sound_workflow
+from agentq.workflows.runner import RUN_TYPE, sound_workflow
 
 if TYPE_CHECKING:
     from agentq.client.client import Client

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts.doorbell import role_topic
+from agentq.core.task import RUN_ROLE
 from agentq.daemon.loop import Loop
-from agentq.workflows.runner import RUN_ROLE, advance_runs
+from agentq.workflows.runner import advance_runs
 
 if TYPE_CHECKING:
     from agentq.contracts.service import Service
