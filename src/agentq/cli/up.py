@@ -97,8 +97,8 @@ def up(
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, started_roles
     from agentq.daemon.up import Daemon, Options
-    from agentq.settings.webhooks import WebhooksFile
     from agentq.settings import environment
+    from agentq.settings.webhooks import WebhooksFile
 
     check_term(term)
     queue = session.client_when_there()

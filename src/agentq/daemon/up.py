@@ -24,8 +24,8 @@ from agentq.daemon.loop import Alarm, Loop, Runner, log
 from agentq.daemon.loops.capacity import CapacityLoop
 from agentq.daemon.loops.dashboard import Dashboard
 from agentq.daemon.loops.due import Due
-from agentq.daemon.loops.hooks import HooksLoop
 from agentq.daemon.loops.git import GitLoop
+from agentq.daemon.loops.hooks import HooksLoop
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.loops.kanban import KanbanLoop
 from agentq.daemon.loops.notify import NotifyLoop

@@ -14,14 +14,14 @@ from agentq.client.task_input.specs import Draft, draft
 from agentq.core.access import SYSTEM
 from agentq.core.digests import body_digest
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused
-from agentq.core.task import NO_USAGE
+from agentq.core.task import NO_USAGE, RUN_ROLE
 from agentq.core.values import replace
 from agentq.hooks.conditions import condition_holds
 from agentq.hooks.model import Hook, HookRule
 from agentq.hooks.reading import read_hook
 from agentq.protocol.templates import render
 from agentq.workflows.reading import parse_inputs
-from agentq.workflows.runner import RUN_ROLE, RUN_TYPE, sound_workflow
+from agentq.workflows.runner import RUN_TYPE, sound_workflow
 from agentq.workflows.runs import new_run_id
 
 if TYPE_CHECKING:

@@ -485,11 +485,9 @@ class Ledger:
     ) -> int:
         """Delete tasks that ended before that moment, and their files through `forget`; how many.
 
-        What a live task refers to stays: those it comes after, its parent, the root of its tree,
-        and whatever it names as next. Files that cannot be removed now are, by the next call:
-        `FilesLeft` says so. Dedup records outlive tasks: the same idempotency key still gives the
-        same answer. Rows of the audit log go that are older than `audit_before`.
-        """
+        What a live task refers to stays. Files that cannot be removed now are, by the next call:
+        `FilesLeft` says so. Dedup records outlive tasks: the same key still gives the same answer.
+        Rows of the audit log go that are older than `audit_before`."""
         pruner = Pruner(self.store, self._specs, forget, audit, audit_before)
         return pruner.prune(before, limit)
 

@@ -296,7 +296,7 @@ class RemoteService(RemoteDecisions):
         raise only_there("carry effects out")
 
     def carry_lanes(self, who: Principal, domain: str, names: Sequence[str]) -> bool:
-        raise _only_there("carry effects out")
+        raise only_there("carry effects out")
 
     def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
         raise only_there("publish results")
