@@ -181,6 +181,6 @@ def _error(message: str) -> dict[str, Any]:
 @contextmanager
 def github_server() -> Iterator[GithubServer]:
     with GithubServer() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()

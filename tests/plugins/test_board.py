@@ -55,7 +55,7 @@ def titles(board: MarkdownBoard, column: str) -> list[str]:
 
 def test_list_items_below_a_heading_are_cards(board: MarkdownBoard) -> None:
     first, *_ = board.cards("todo")
-    assert titles(board, "TODO") == [
+    assert titles(board, "toDo") == [
         "Mend the login page", "Write the docs", "Star the repository", "Count to ten"
     ]  # fmt: skip
     assert first["text"] == "It shows the wrong name.\n\n    an indented block"

@@ -109,7 +109,7 @@ def test_it_is_followed_to_its_end(pulls: GithubPulls, server: GithubServer) -> 
 
 def test_what_github_refuses_is_told_in_its_words(pulls: GithubPulls, server: GithubServer) -> None:
     with pytest.raises(Refused, match="with 422: Validation Failed"):
-        pulls.open(Change(**{**CHANGE, "base": "no-such-branch"}))  # type: ignore[typeddict-item]
+        pulls.open(Change(**{**CHANGE, "base": "no-such-branch"}))
     with pytest.raises(Unavailable, match="with 404: Not Found"):
         pulls.look(99)
     limited = {"message": "API rate limit exceeded for user ID 1."}

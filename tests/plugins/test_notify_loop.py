@@ -197,6 +197,7 @@ def test_targets_come_and_go_with_the_file(
     assert "notify:old" not in notifying.lanes()
     block(1)
     eventually(lambda: len(notifying.told("new.jsonl")) == 1)
+    eventually(lambda: notifying.waiting().get("notify:new", 0) == 0)
     # and one with a slip in it keeps what waits for it.
     notifying.write(FILE.format(name="new", more='severity = "high"\n'))
     runner.nudge()

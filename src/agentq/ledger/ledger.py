@@ -371,10 +371,7 @@ class Ledger:
         """From the next commit on, effects of these lanes are stored until somebody acks them."""
         unknown = sorted(each for each in set(lanes) if not is_lane(each))
         if unknown:
-            raise Invalid(
-                f"Lanes are {', '.join(LANES)}, or one of them with a name, as in notify:ops; got"
-                f" {', '.join(unknown)}."
-            )
+            raise Invalid(f"Lanes are {', '.join(LANES)}, or LANE:NAME; got {', '.join(unknown)}.")
 
         def change(tx: Tx) -> None:
             known = tx.lanes()

@@ -71,6 +71,10 @@ class NotifyLoop(Loop):
 
     def _follow(self, settings: NotifySettings) -> None:
         """Use settings that are new: lanes, carriers, rates."""
+        for target in self._known.targets if self._known is not None else ():
+            carrier = self._carriers.get(target.name)
+            if carrier is not None:  # what it has sent by now need not be sent again
+                self._settle(target, carrier)
         names = [each.name for each in settings.targets]
         if settings.stated:
             self._service.carry_lanes(SYSTEM, DOMAIN, names)
