@@ -106,6 +106,7 @@ def test_by_does_not_make_it_a_person(submit: Submit, enter: Enter, queue: Queue
     last = queue._client.event_json(queue.history(own.id)[-1])["data"]
     assert last == {
         "by": "worker", "text": "I am the boss", "epoch": 1, "how": f"attempt {own.id}/1",
+        "cause": "said",
     }  # fmt: skip
 
 
