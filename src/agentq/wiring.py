@@ -251,9 +251,9 @@ class WiredInstallation:
     @staticmethod
     def agent(name: str) -> Agent:
         """The adapter of this agent tool."""
-        from agentq.agents.registry import agent_named
+        from agentq.plugins.agents import agent_of
 
-        return agent_named(name)
+        return agent_of(name)
 
     @cached_property
     def artifacts(self) -> ArtifactStore:

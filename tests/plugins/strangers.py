@@ -38,7 +38,20 @@ SENDERS = {
     "str(subprocess.Popen(['sleep', '3600']).pid))\ntime.sleep(3600)",
 }
 
+_ROBOT = """\
+from agentq.agents.command import Command
+from agentq.plugins.hooks import hookimpl
+
+class Robot(Command):
+    name = "robot"
+
+@hookimpl
+def agent(name):
+    return Robot() if name == "robot" else None
+"""
+
 _OTHERS = {
+    "robot": _ROBOT,
     "lacking": "import no_such_library_anywhere\n",
     "stray": "from agentq.plugins.hooks import hookimpl\n@hookimpl\ndef telepathy(options): ...\n",
     "empty": "from agentq.plugins.hooks import hookimpl\n@hookimpl\ndef notify(options): ...\n",

@@ -16,6 +16,7 @@ from agentq.daemon.loops.kanban import KanbanLoop
 from agentq.settings import Settings, environment
 from agentq.settings.kanban import read_kanban
 from tests.eventually import eventually
+from tests.plugins.github_server import REPO, TOKEN, github_server
 from tests.plugins.strangers import SENDERS, install_strangers
 
 TOML = '[kanban.boards.ours]\nto = "worker"\nevery = "1s"\n'
@@ -123,6 +124,24 @@ def test_a_board_that_hangs_delays_no_other(
     queue.claim_task(task.id).complete("painted")
     eventually(lambda: following.column("Paint") == "Done")
     assert queue.task(task.id).state is State.COMPLETE
+
+
+def test_issues_with_a_label_become_tasks_and_their_labels_follow(
+    following: Following, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GH_TOKEN", TOKEN)
+    with github_server() as github:
+        number = github.add_issue("Mend it", "agentq", "bug", body="It is broken.")
+        following.start(
+            f'[kanban.boards.issues]\nplugin = "github"\nrepo = "{REPO}"\ntoken = "env:GH_TOKEN"\n'
+            f'api = "{github.api}"\nto = "worker"\ntodo = "agentq"\nevery = "1s"\n'
+        )
+        (task,) = eventually(following.tasks)
+        assert task.spec.instructions == "Mend it\n\nIt is broken."
+        queue.claim_task(task.id).complete("mended")
+        eventually(lambda: github.labels(number) == ["Done", "bug"])
+        eventually(lambda: queue._client.stats().outbox.get("kanban:issues", 0) == 0)
+        assert github.comments[-1] == (number, f"agentq: {task.id} is complete: mended")
 
 
 #: The table of a board, and what is said about it.

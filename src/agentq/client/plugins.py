@@ -2,7 +2,7 @@
 
 >>> from agentq.client.plugins import list_plugins
 >>> sorted(each.name for each in list_plugins(describe=False))[:3]
-['apprise', 'board', 'command']
+['agents', 'apprise', 'board']
 """
 
 from __future__ import annotations

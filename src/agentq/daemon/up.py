@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.core.access import SYSTEM
+from agentq.core.effects import lanes_of
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.daemon.carriers import PluginPlace
 from agentq.daemon.leader import TERM_SECONDS, Leader
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 #: What goes to the broker, and is stored in the outbox for it.
 BROKER_LANES = frozenset({"delivery", "reply"})
+#: What plugins carry, each by the loop of its name.
+PLUGIN_DOMAINS = ("notify", "kanban", "git")
 #: How long a loop may take to finish its round when all ends.
 _LOOP_SECONDS = 5.0
 #: How long a worker may take after its grace to stop its agents, and after a second signal.
@@ -265,7 +268,15 @@ class Daemon:
             raise error
 
     def _check_lanes(self) -> None:
-        missing = BROKER_LANES - self._service.lanes(SYSTEM)
+        lanes = self._service.lanes(SYSTEM)
+        missing = BROKER_LANES - lanes
+        for domain in () if self.options.plugins is None else PLUGIN_DOMAINS:
+            if lanes_of(domain, lanes) and not any(
+                loop.loop.wants_term() for loop in self.runners if loop.loop.term == domain
+            ):
+                log.warning("up: what [%s] is for is stored, and the settings here have no such"
+                            " table. It waits for an `agentq up` that knows it; an empty table"
+                            " drops it.", domain)  # fmt: skip
         if self._installation.publisher is None and len(missing) < len(BROKER_LANES):
             log.warning("up: messages for a broker are stored, and the settings here name none."
                         " They wait for an `agentq up` that knows it.")  # fmt: skip

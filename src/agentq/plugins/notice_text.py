@@ -22,6 +22,7 @@ _WORDS = {
     "circuit_open": "circuit open",
     "run_ended": "run ended",
     "run_failed": "run failed",
+    "loop": "agents went in circles",
     "test": "test",
 }
 

@@ -25,6 +25,7 @@ KINDS = {
     "circuit_open": "urgent",
     "run_ended": "info",
     "run_failed": "warning",
+    "loop": "urgent",
 }
 #: More messages than this wait at once: they are told as one.
 APART_MAX = 10

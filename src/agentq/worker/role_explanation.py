@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentq.agents.permissions import NOTHING_SAID, Granted
-from agentq.agents.registry import agent_named
 from agentq.agents.tool_releases import oldest_for
 from agentq.contracts.agent import Agent, Job
 from agentq.core.errors import Invalid
@@ -17,6 +16,7 @@ from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.values import replace
+from agentq.plugins.agents import agent_of
 from agentq.settings.roles import TOOLS, RoleSettings, own_words
 from agentq.worker import permissions
 from agentq.worker.task_folder import TaskFolder
@@ -69,7 +69,7 @@ def explain_role(name: str, role: RoleSettings) -> RoleExplanation:
         sandbox=_sandbox(role, job), gates=_gates(role),
     )  # fmt: skip
     try:
-        agent = agent_named(role.agent_name)
+        agent = agent_of(role.agent_name)
         launch = agent.launch(job)
     except Invalid as error:
         return replace(found, problem=f"{error.cause} {error.remedy}".strip())

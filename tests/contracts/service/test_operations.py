@@ -67,6 +67,30 @@ class TestOutbox:
         assert beside.stats(ANN).outbox.get("reply", 0) == 0
         beside.settle_outbox(SYSTEM, [])
 
+    def test_each_carrier_has_a_lane_of_its_own(self, beside: Service) -> None:
+        assert beside.carry_lanes(SYSTEM, "notify", ["ops", "lead"])
+        submit(beside, requires_approval=True)
+        (effect,) = beside.outbox_batch(SYSTEM, "notify:ops", 10)
+        assert [each.id for each in beside.outbox_batch(SYSTEM, "notify:lead", 10)] == [effect.id]
+        # It may be held until a moment,
+        beside.settle_outbox(SYSTEM, [], [effect], beside.now() + 3_600_000)
+        assert beside.outbox_batch(SYSTEM, "notify:ops", 10) == []
+        assert beside.stats(ANN).outbox == {"notify:lead": 1, "notify:ops": 1}
+        # and one who has gone leaves nothing.
+        assert beside.carry_lanes(SYSTEM, "notify", ["lead"])
+        assert not beside.carry_lanes(SYSTEM, "notify", ["lead"])
+        assert beside.stats(ANN).outbox == {"notify:lead": 1}
+        assert beside.lanes(SYSTEM) >= {"notify:lead"}
+
+    def test_a_circuit_of_a_role_is_told_without_a_task(self, beside: Service) -> None:
+        beside.carry_lanes(SYSTEM, "notify", ["ops"])
+        beside.open_role_circuit(SYSTEM, "worker", "no program")
+        beside.open_circuit(SYSTEM, "acme", beside.now() + 60_000, "quota")
+        role, provider = beside.outbox_batch(SYSTEM, "notify:ops", 10)
+        assert (role.task.id, role.task.to, provider.task.to) == ("", "worker", "")
+        beside.settle_outbox(SYSTEM, [role, provider])
+        assert beside.outbox_batch(SYSTEM, "notify:ops", 10) == []
+
     def test_results_are_published_by_whoever_comes_first(self, beside: Service) -> None:
         claimed(beside)
         beside.complete(WORKER, "task-1", 1, "", b"the result")
