@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.audit_rows import AuditFilter, AuditRow, TokenRow
 from agentq.contracts.copying import MovedTo
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     COMPLETE,
     IN_PROGRESS,
@@ -24,7 +25,6 @@ from agentq.contracts.store import (
     Expired,
     SpendingRow,
     Store,
-    TokenRow,
     TreeRow,
     Tx,
 )
@@ -112,6 +112,7 @@ def work(store: Store) -> None:
                 circuits=[CircuitRow("acme", 2**50, "quota \\ \n\t", 1, "kim")],
                 tokens=[TokenRow("tok-1", "kim", "cd" * 32, "read submit:x", 1, "ada", 2**50)],
                 audit=[DECISION, REFUSAL],
+                schedules=[ScheduleRow("nightly", "at 5", "ab", 1, 2**50, 2**50, 3, problem="ü\n")],
                 spending=[SpendingRow("role", "worker", 20_000, 0.1, 1e15, 3.0, 1 / 3)],
             )
         )

@@ -94,6 +94,7 @@ def up(
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, started_roles
     from agentq.daemon.up import Daemon, Options
+    from agentq.schedules.opening import file_schedules
 
     check_term(term)
     queue = session.client_when_there()
@@ -114,7 +115,7 @@ def up(
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
-            settings.workflows_folder, settings.agents_folder,
+            settings.workflows_folder, settings.agents_folder, [file_schedules(settings)],
         )  # fmt: skip
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from agentq.contracts import artifacts, overview_values, service, service_values
+from agentq.contracts import artifacts, overview_values, schedule_values, service, service_values
 from agentq.contracts.routes import BY_CALL, Route
 from agentq.contracts.service import Service
 from agentq.core import access, errors, limits, task, triggers
@@ -28,6 +28,7 @@ _NAMES: dict[str, Any] = {
     "Collection": typing.Collection,
     "v": service_values,
     "o": overview_values,
+    "s": schedule_values,
     "InboundMessage": Any,
     "IntakeResult": Any,
     "Principal": access.Principal,

@@ -19,6 +19,7 @@ from agentq.contracts.service_edits import Edits
 from agentq.contracts.service_graph import Waits
 from agentq.contracts.service_notes import Notes
 from agentq.contracts.service_overview import Overviews
+from agentq.contracts.service_schedules import Schedules
 from agentq.contracts.service_statistics import Statistics
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
@@ -117,7 +118,7 @@ class Queries(Overviews, Statistics, Protocol):
         once the attempt is over."""
 
 
-class Service(Queries, Edits, Notes, Waits, Protocol):
+class Service(Queries, Edits, Notes, Waits, Schedules, Protocol):
     """The whole service interface."""
 
     def submit(

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.audit_rows import AuditFilter, AuditRow, TokenRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.task_filter import Filter
 
 T = TypeVar("T")
@@ -160,21 +161,6 @@ class ArtifactRow(NamedTuple):
     at: int
 
 
-class TokenRow(NamedTuple):
-    """A token by the digest of its secret; `scopes` are words with spaces between them. Moments
-    are 0 where there is none."""
-
-    id: str
-    name: str
-    sha256: str
-    scopes: str
-    created_at: int
-    created_by: str
-    expires_at: int = 0
-    revoked_at: int = 0
-    revoked_by: str = ""
-
-
 class SpendingRow(NamedTuple):
     """What was spent on one day under one name; `kind` says a name of what (role, label)."""
 
@@ -273,6 +259,8 @@ class Changes:
     leases: Sequence[LeaseRow] = ()
     tokens: Sequence[TokenRow] = ()
     audit: Sequence[AuditRow] = ()
+    schedules: Sequence[ScheduleRow] = ()
+    dropped_schedules: Sequence[str] = ()
     released: Sequence[int] = ()
     lanes: frozenset[str] | None = None
     topics: Iterable[str] = ()
@@ -356,6 +344,10 @@ class Reader(Protocol):
     def tokens(self, sha256: str = "") -> list[TokenRow]:
         """The oldest first, those that are no longer good among them; or the one whose secret has
         this digest. In a transaction nobody else changes them."""
+
+    def schedules(self, names: Sequence[str] | None = None, first: int = 0) -> list[ScheduleRow]:
+        """By name, all or these; or with `first` so many of those that wake, the earliest first. A
+        transaction locks those it names."""
 
     def audit(self, wanted: AuditFilter) -> list[AuditRow]:
         """What was decided and refused, the newest first. Nothing changes these rows."""

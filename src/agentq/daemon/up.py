@@ -30,6 +30,7 @@ from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.loops.runs import RunsLoop
+from agentq.daemon.loops.schedules import SchedulesLoop
 from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
@@ -37,6 +38,7 @@ from agentq.server.serving import HttpServer, address_of, allowed_hosts, listen_
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
+    from agentq.schedules.sources import ScheduleSource
     from agentq.server.app import HttpApp
 
 #: What goes to the broker, and is stored in the outbox for it.
@@ -74,6 +76,8 @@ class Options:
     workflows: Path | None = None
     #: The folder of agents' profiles; None: no dashboard is written for them.
     agents: Path | None = None
+    #: Where schedules come from; without any they are left to others.
+    schedules: Sequence[ScheduleSource] = ()
 
 
 class Daemon:
@@ -124,6 +128,8 @@ class Daemon:
             loops.append(RunsLoop(service, self.options.workflows, holder))
         if self.options.agents is not None:
             loops.append(Dashboard(service, self.options.agents))
+        if self.options.schedules:
+            loops.append(SchedulesLoop(service, self.options.schedules))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))

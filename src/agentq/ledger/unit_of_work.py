@@ -19,6 +19,7 @@ from agentq.contracts.doorbell import (
     role_topic,
 )
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_MENTIONS,
@@ -87,6 +88,7 @@ class UnitOfWork:
         self.roles: list[RoleRow] = []
         self.resources: dict[str, ResourceRow] = {}
         self.circuits: list[CircuitRow] = []
+        self.schedules: list[ScheduleRow] = []
         self._audit: list[AuditRow] = []
         #: The trees that tasks belong to, where they were loaded (see `shared_budgets`).
         self.roots: dict[int, list[int]] = {}
@@ -278,6 +280,7 @@ class UnitOfWork:
                 resources=list(self.resources.values()),
                 circuits=self.circuits,
                 audit=self._audit,
+                schedules=self.schedules,
                 released=self._freed,
                 topics=self.topics,
             )

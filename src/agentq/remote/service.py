@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.core.access import Principal
@@ -14,6 +14,7 @@ from agentq.core.task import NO_USAGE, Priority, Task, Usage
 from agentq.remote.custody import RemoteCustody
 
 if TYPE_CHECKING:
+    from agentq.contracts import schedule_values as s
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.contracts.service_values import (
         ArtifactInfo,
@@ -168,6 +169,22 @@ class RemoteDecisions(RemoteCustody):
     def close_role_circuit(self, who: Principal, role: str) -> bool:
         return bool(self._caller.value(bool, "close_role_circuit", who, role=role))
 
+    def schedules(self, who: Principal) -> list[s.ScheduleState]:
+        from agentq.contracts.schedule_values import ScheduleState
+
+        states: list[ScheduleState] = self._caller.value(list[ScheduleState], "schedules", who)
+        return states
+
+    def change_schedule(
+        self, who: Principal, name: str, change: s.ScheduleChange, asked_at: int = 0
+    ) -> s.ScheduleState:
+        from agentq.contracts.schedule_values import ScheduleState
+
+        state: ScheduleState = self._caller.value(
+            ScheduleState, "change_schedule", who, name=name, change=change, asked_at=asked_at
+        )
+        return state
+
     def raise_tree_budget(
         self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
     ) -> Task:
@@ -289,6 +306,22 @@ class RemoteService(RemoteDecisions):
         self, who: Principal, done: Sequence[OutboundEffect], failed: Sequence[OutboundEffect] = ()
     ) -> None:
         raise _only_there("carry effects out")
+
+    def waking_schedules(self, who: Principal, limit: int = 100) -> list[s.ScheduleState]:
+        raise _only_there("run its loops")
+
+    def declare_schedules(
+        self, who: Principal, declared: Sequence[s.DeclaredSchedule], dropped: Sequence[str] = ()
+    ) -> int:
+        raise _only_there("run its loops")
+
+    def fire_schedule(
+        self,
+        who: Principal,
+        firing: s.ScheduleFiring,
+        contexts: Mapping[str, bytes] | None = None,
+    ) -> s.FiredSchedule:
+        raise _only_there("run its loops")
 
     def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
         raise _only_there("publish results")

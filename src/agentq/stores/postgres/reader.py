@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.audit_rows import AuditFilter, AuditRow, TokenRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow, resource_rows
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     OVER,
     READY,
@@ -21,7 +22,6 @@ from agentq.contracts.store import (
     SpecRow,
     SpendingRow,
     TaskRow,
-    TokenRow,
     TreeRow,
 )
 from agentq.contracts.task_filter import Filter, Order
@@ -189,6 +189,13 @@ class PostgresReader:
         if sha256:
             return self._ask("token_of", {"sha256": sha256}, TokenRow._make)
         return self._ask("tokens", make_row=TokenRow._make)
+
+    def schedules(self, names: Sequence[str] | None = None, first: int = 0) -> list[ScheduleRow]:
+        if names is not None:
+            return self._ask("schedules_named", {"names": list(names)}, ScheduleRow._make)
+        if first:
+            return self._ask("schedules_waking", {"count": first}, ScheduleRow._make)
+        return self._ask("schedules", make_row=ScheduleRow._make)
 
     def audit(self, wanted: AuditFilter) -> list[AuditRow]:
         name = "audit_of" if wanted.subject else "audit"

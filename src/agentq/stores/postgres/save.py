@@ -25,6 +25,8 @@ _DEDUP = ("names", "ids", "digests", "states", "expiries")
 _SPENDING = ("kinds", "names", "days", "usds", "tokens", "turns", "seconds", "estimates")
 _TREES = ("roots", "names", "budgets", "extras", "spents", "used_ups")
 _ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats")
+_SCHEDULES = ("names", "rules", "digests", "sinces", "nexts", "wakes", "lasts", "askeds",
+              "rans", "pauseds", "problems", "fireds", "skippeds", "opens", "notes")  # fmt: skip
 _LEASES = ("names", "holders", "numbers", "expiries", "bodies")
 
 
@@ -73,6 +75,10 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
         yield "set_token", token._asdict()
     for row in changes.audit:
         yield "add_audit", row._asdict()
+    if changes.schedules:
+        yield "set_schedules", columns(_SCHEDULES, changes.schedules)
+    if changes.dropped_schedules:
+        yield "drop_schedules", {"names": list(changes.dropped_schedules)}
     if changes.lanes is not None:
         wanted = " ".join(sorted(changes.lanes))
         if wanted != lanes:

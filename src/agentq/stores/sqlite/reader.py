@@ -8,8 +8,9 @@ from typing import Any
 import apsw
 import msgspec
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.audit_rows import AuditFilter, AuditRow, TokenRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow, resource_rows
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     READY,
     ArtifactRow,
@@ -24,7 +25,6 @@ from agentq.contracts.store import (
     SpecRow,
     SpendingRow,
     TaskRow,
-    TokenRow,
     TreeRow,
 )
 from agentq.contracts.task_filter import Filter, Order
@@ -166,6 +166,15 @@ class SqliteReader:
     def tokens(self, sha256: str = "") -> list[TokenRow]:
         rows = self._all("token_of", {"sha256": sha256}) if sha256 else self._all("tokens")
         return [TokenRow(*row) for row in rows]
+
+    def schedules(self, names: Sequence[str] | None = None, first: int = 0) -> list[ScheduleRow]:
+        if names is not None:
+            rows = self._all("schedules_named", (as_json(list(names)),))
+        elif first:
+            rows = self._all("schedules_waking", {"count": first})
+        else:
+            rows = self._all("schedules")
+        return [ScheduleRow(*row) for row in rows]
 
     def audit(self, wanted: AuditFilter) -> list[AuditRow]:
         rows = self._all("audit_of" if wanted.subject else "audit", wanted._asdict())
