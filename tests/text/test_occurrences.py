@@ -151,13 +151,12 @@ class TestOtherTimes:
         }  # fmt: skip
         assert len(rules) == 6
 
-    def test_a_date_that_never_comes_again_ends(self) -> None:
-        # Fifty years without a match: cronsim gives up.
-        timing = Timing(cron="0 0 30 2 1#1", zone="Europe/Berlin")
-        assert o.next_after(timing, 0, 0) >= 0
-        never = Timing(cron="0 0 31 4 *")
-        with pytest.raises(Invalid, match="day-of-month"):
-            o.read_cron(never.cron)
+    def test_what_never_occurs_is_told_and_refused(self) -> None:
+        # The second Monday of a month is never its first or its twenty-ninth day.
+        for never in ("0 0 */28 2 1#2", "* 0 */28 2 1#2"):
+            assert o.next_after(Timing(cron=never, zone="Europe/Berlin"), 0, 0) == 0
+            with pytest.raises(Invalid, match="never occurs"):
+                o.read_cron(never)
 
 
 class TestWriting:
@@ -261,6 +260,8 @@ class TestMissed:
         found = o.due(timing, first, now, 0, CatchUp.ONE)
         assert found.occurrences == (now,)
         assert found.next_at == now + MINUTE
+        ended = cron("* * * * *", until=now - MINUTE)
+        assert o.due(ended, first, now, 0, CatchUp.ONE).occurrences == (now - MINUTE,)
         made_up = o.due(timing, first, now, 0, CatchUp.ALL)
         assert made_up.occurrences[0] == now - (o.CATCH_UP_MAX - 1) * MINUTE
 
