@@ -92,6 +92,7 @@ def test_one_is_paused_resumed_and_run(folder: Path) -> None:
     assert broken.status == 4 and "line 4" in broken.err
 
 
+@pytest.mark.long
 def test_what_is_due_is_submitted_by_up(folder: Path) -> None:
     (folder / "schedules/often.md").write_text(
         "---\nevery: 1s\nrole: worker\noverlap: queue\n---\nLook.\n"

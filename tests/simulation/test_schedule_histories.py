@@ -7,8 +7,8 @@ import pytest
 from tests.simulation.schedule_world import NIGHTS, ScheduleWorld
 from tests.simulation.violation import Violation
 
-FIXED = 24
-DRAWN = 8
+FIXED = 8
+DRAWN = 4
 LONG = 2_000
 
 
@@ -31,16 +31,18 @@ def play(seeds: range) -> dict[str, int]:
 def test_each_occurrence_comes_once_and_none_early(session_seed: int) -> None:
     play(range(session_seed * 10_000, session_seed * 10_000 + DRAWN))
     seen = play(range(FIXED))
-    # What is never simulated is never found wrong.
-    for what in ("early", "asked", "fault", "led by up-0", "led by up-1"):
+    for what in ("fault", "led by up-0", "led by up-1"):
         assert seen[what], what
-    assert sum(what.partition(" ")[0] in dict(NIGHTS) for what in seen) == len(NIGHTS)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_in_thousands_of_histories(session_seed: int) -> None:
     seen = play(range(session_seed * 10_000, session_seed * 10_000 + LONG))
+    # What is never simulated is never found wrong.
+    for what in ("early", "asked", "broken_schedule"):
+        assert seen[what], what
+    assert sum(what.partition(" ")[0] in dict(NIGHTS) for what in seen) == len(NIGHTS)
     for policy in ("skip", "one", "all"):
         assert all(seen[f"fired {policy} {overlap}"] for overlap in ("skip", "queue")), policy
 
