@@ -55,7 +55,7 @@ TRIGGERS_SINCE = {
 }  # fmt: skip
 SETTINGS_SINCE = (
     "snapshot_bytes", "min_score", "max_rounds", "permissions", "commands", "rate", "burst",
-    "default",
+    "default", "pull_request",
 )  # fmt: skip
 
 
@@ -89,6 +89,8 @@ def ledger(file: Path) -> Iterator[Ledger]:
         "0009_circuits_of_failures",
         "0010_overview",
         "0011_rates",
+        "0012_schedules",
+        "0013_hooks",
         "0014_mentions",
     ]
     yield Ledger(store, lambda: 0.5)

@@ -153,6 +153,7 @@ _READ_ALL: dict[str, dict[str, Any]] = {
     "list_tasks": {}, "ids": {"prefix": "x"}, "stats": {}, "overview": {},
     "approvals": {},
     "workers": {}, "costs": {"by": "role"}, "limits": {}, "recent_overhead": {}, "quality": {},
+    "schedules": {},
     "circuits": {}, "last_position": {}, "ledger_id": {}, "task_files": {"limit": 1},
     "files_to_remove": {}, "lanes": {}, "roles": {}, "ready_counts": {}, "capacity": {},
     "most_urgent_ready": {"count": 1, "before_ms": 1}, "key_limits": {"keys": ["db"]},
@@ -190,6 +191,7 @@ _OPERATE: dict[str, tuple[Action, dict[str, Any]]] = {
     "set_limits": (A.SET_LIMITS, {"limits": {"max_running": 9999}}),
     "set_key_limits": (A.SET_LIMITS, {"limits": {"max_held": 9999}}),
     "close_circuit": (A.CLOSE_CIRCUIT, {}),
+    "change_schedule": (A.SCHEDULE, {"change": "pause"}),
     "reset_circuit": (A.OPEN_CIRCUIT, {}),
     "prune": (A.PRUNE, {"before_ms": 1}),
     "open_lanes": (A.OPERATE, {"lanes": ["reply"]}),
@@ -395,7 +397,8 @@ def request_for(case: Case, made: Family, target: Target) -> Sent:
     values = {
         "{ref}": "spare" if case.call == "revoke_token" else target.id, "{task_id}": target.id,
         "{epoch}": str(target.epoch), "{role}": target.role, "{provider}": "acme",
-        "{name...}": "a.md", "{key...}": "db", "{hook}": "github", "{name}": "ops",
+        "{name...}": "a.md", "{key...}": "db", "{hook}": "github",
+        "{name}": "nightly" if "schedules" in route.path else "ops",
     }  # fmt: skip
     path = PREFIX + "/".join(values.get(part, part) for part in route.path.split("/"))
     plain, headers = case.body(made, target), dict(case.headers)

@@ -97,6 +97,7 @@ def up(
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, started_roles
     from agentq.daemon.up import Daemon, Options
+    from agentq.schedules.opening import file_schedules
     from agentq.settings import environment
     from agentq.settings.webhooks import WebhooksFile
 
@@ -122,7 +123,7 @@ def up(
             settings.workflows_folder, settings.agents_folder, hooks=settings.hooks_folder,
             webhooks=WebhooksFile(settings.source, settings.webhooks).targets,
             plugins=PluginPlace(settings.source, settings.home, environment()),
-            pulls=PullRequests(queue, SYSTEM),
+            pulls=PullRequests(queue, SYSTEM), schedules=[file_schedules(settings)],
         )  # fmt: skip
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)
