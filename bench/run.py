@@ -25,7 +25,7 @@ from bench.report import Report, progress  # noqa: E402
 
 SUBJECTS = [
     *("sqlite", "postgres", "processes", "rabbit", "latency", "growth", "startup", "leases"),
-    *("workers", "workspaces", "apply", "http", "overview", "graphs", "schedules"),
+    *("workers", "workspaces", "apply", "http", "overview", "graphs", "schedules", "organisation"),
 ]
 PACKAGES = [
     *("apsw", "psycopg", "amqp", "huey", "pgqueuer", "procrastinate", "dbos"),
