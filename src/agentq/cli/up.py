@@ -96,6 +96,7 @@ def up(
     from agentq.daemon.role_changes import RoleChanges, has_agents, started_roles
     from agentq.daemon.up import Daemon, Options
     from agentq.daemon.workers import ALL_AGENTS
+    from agentq.organisation.wake_schedules import AgentWakes
     from agentq.schedules.opening import file_schedules
 
     check_term(term)
@@ -121,7 +122,8 @@ def up(
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
-            settings.workflows_folder, settings.agents_folder, [file_schedules(settings)],
+            settings.workflows_folder, settings.agents_folder,
+            [file_schedules(settings), AgentWakes(settings.agents_folder)],
         )  # fmt: skip
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)
         heed_signals(partial(_stop, daemon, fleet), daemon.hurry, daemon.ringer())

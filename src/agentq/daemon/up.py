@@ -31,6 +31,7 @@ from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.loops.runs import RunsLoop
 from agentq.daemon.loops.schedules import SchedulesLoop
+from agentq.daemon.loops.wakes import WakesLoop
 from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
@@ -74,7 +75,8 @@ class Options:
     on_serving: Callable[[HttpApp, str], None] | None = None
     #: The folder of workflow files; None: runs are left to others.
     workflows: Path | None = None
-    #: The folder of agents' profiles; None: no dashboard is written for them.
+    #: The folder of agents' profiles; None: no dashboard is written for them, and nobody is woken
+    #: by events.
     agents: Path | None = None
     #: Where schedules come from; without any they are left to others.
     schedules: Sequence[ScheduleSource] = ()
@@ -128,6 +130,7 @@ class Daemon:
             loops.append(RunsLoop(service, self.options.workflows, holder))
         if self.options.agents is not None:
             loops.append(Dashboard(service, self.options.agents))
+            loops.append(WakesLoop(service, self.options.agents))
         if self.options.schedules:
             loops.append(SchedulesLoop(service, self.options.schedules))
         if installation.publisher is None:
