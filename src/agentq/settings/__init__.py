@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.core.access import ATTEMPT_TOKEN_PREFIX
+from agentq.core.causation import LoopCaps
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid, NotFound, Unavailable
 from agentq.core.limits import RoleLimits
@@ -37,6 +38,7 @@ TABLES = {
     "broker": ("url",),
     "retention": ("keep", "audit"),
     "access": ("four_eyes",),
+    "loops": ("depth", "fan_out", "per_hour"),
 }
 #: Those that hold tables with names of the user's choice.
 _NAMED = ("roles", "prices", "limits")
@@ -84,6 +86,8 @@ class Settings:
     prices: Mapping[str, TokenPrice] = field(default_factory=dict, kw_only=True)
     #: How many tasks may hold a resource, and how often they start.
     keys: Mapping[str, KeyLimits] = field(default_factory=dict, kw_only=True)
+    #: What agents may cause by themselves.
+    loops: LoopCaps = field(default_factory=LoopCaps, kw_only=True)
 
     @property
     def roles(self) -> dict[str, RoleLimits]:
@@ -261,6 +265,7 @@ def read_file(file: Path) -> Settings:
         artifacts_credentials=credentials,
         prices=prices,
         keys=keys,
+        loops=_loops(tables["loops"], file),
         artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
@@ -373,6 +378,13 @@ def _key_limits(table: Mapping[str, Any], file: Path) -> dict[str, KeyLimits]:
     from agentq.settings.key_limits import read_key_limits
 
     return read_key_limits(table, file)
+
+
+def _loops(table: Mapping[str, Any], file: Path) -> LoopCaps:
+    for name, value in table.items():
+        if type(value) is not int or value < 0:
+            raise Invalid(f"{name} in [loops] of {file} is a number, 0 for no cap; got {value!r}.")
+    return LoopCaps(**table)
 
 
 def _prices(tables: Mapping[str, Any], file: Path) -> dict[str, TokenPrice]:
