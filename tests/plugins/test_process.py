@@ -184,6 +184,7 @@ def test_apprise_brings_notices_to_a_service() -> None:
         server.shutdown()
 
 
+@pytest.mark.long
 def test_an_address_that_apprise_does_not_know_is_not_shown() -> None:
     target = process_of("apprise", dict(os.environ), url="pigeon://a-secret")
     with pytest.raises(PluginFailed, match=r"does not understand the address.*'pigeon'") as failed:

@@ -30,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(url, str(tmp_path / "files"), str(file))
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_every_notice_arrives_though_the_daemon_is_killed(
     kills: int, queue: Queue, tmp_path: Path
 ) -> None:

@@ -106,7 +106,7 @@ class Forge(Protocol):
         """Return how a pull request stands now."""
 
 
-class Hooks:
+class PluginHooks:
     """What plugins may implement; each returns None for what it does not know."""
 
     @hookspec(firstresult=True)

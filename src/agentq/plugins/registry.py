@@ -68,11 +68,11 @@ def load_plugin(name: str) -> pluggy.PluginManager:
     """Import one plugin and hold it against the hooks there are; this runs its code."""
     import pluggy
 
-    from agentq.plugins.hooks import GROUP, METHODS, Hooks
+    from agentq.plugins.hooks import GROUP, METHODS, PluginHooks
 
     entry = plugin_named(name)
     manager = pluggy.PluginManager(GROUP)
-    manager.add_hookspecs(Hooks)
+    manager.add_hookspecs(PluginHooks)
     try:
         plugin = _imported(entry.module)
     except ImportError as error:

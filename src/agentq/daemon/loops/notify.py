@@ -49,6 +49,8 @@ class NotifyLoop(Loop):
         self._carriers = Carriers(DOMAIN, place, self.alarm.ring)
         self._known: NotifySettings | None = None
         self._rates: dict[str, MessageRate] = {}
+        #: When the first of what each target shall get later is due.
+        self._held_until: dict[str, int] = {}
 
     def wants_term(self) -> bool:
         """Only a process whose settings have [notify] shall run it."""
@@ -94,19 +96,31 @@ class NotifyLoop(Loop):
         self._settle(target, carrier)
         if busy or carrier.pause():
             return min(carrier.pause() or _POLL_SECONDS, _POLL_SECONDS)
-        batch = self._service.outbox_batch(SYSTEM, f"{DOMAIN}:{target.name}", BATCH)
-        if not batch:
-            return _POLL_SECONDS
         now = self._service.now()
+        batch = self._service.outbox_batch(SYSTEM, f"{DOMAIN}:{target.name}", BATCH)
         ready, done, held = _sorted(target, batch, now)
         self._service.settle_outbox(SYSTEM, done)
         for until, effects in held.items():
-            self._service.settle_outbox(SYSTEM, [], effects, until)
+            self._hold(target, effects, until)
         self._offer(target, carrier, ready, now)
         if len(batch) == BATCH and not ready:
             return 0.0
-        soon = (min(held, default=now + int(_POLL_SECONDS * 1000)) - now) / 1000
-        return min(max(soon, 0.0), _POLL_SECONDS)
+        return self._pause(target, now)
+
+    def _hold(self, target: NotifyTarget, effects: Sequence[OutboundEffect], until: int) -> None:
+        """Let these come again at that moment."""
+        self._service.settle_outbox(SYSTEM, [], effects, until)
+        known = self._held_until.get(target.name)
+        self._held_until[target.name] = until if known is None else min(known, until)
+
+    def _pause(self, target: NotifyTarget, now: int) -> float:
+        """How many seconds nothing is due, as far as this process knows."""
+        until = self._held_until.get(target.name)
+        if until is None:
+            return _POLL_SECONDS
+        if until <= now:
+            del self._held_until[target.name]
+        return min(max((until - now) / 1000, 0.0), _POLL_SECONDS)
 
     def _settle(self, target: NotifyTarget, carrier: Carrier[Any]) -> None:
         for result in carrier.collect():
@@ -132,7 +146,7 @@ class NotifyLoop(Loop):
         allowed = rate.take(wanted, now)
         if not allowed:
             effects = [effect for effect, _ in ready]
-            self._service.settle_outbox(SYSTEM, [], effects, max(rate.next_at(), now + 1000))
+            self._hold(target, effects, max(rate.next_at(), now + 1000))
             return
         # All that one message too few would hold back goes with the last one.
         parts = [*([each] for each in ready[: allowed - 1]), ready[allowed - 1 :]]
