@@ -20,6 +20,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.values import replace
 from agentq.settings.addresses import is_server, remember_passwords, remember_secrets
 from agentq.settings.addresses import without_password as without_password
+from agentq.settings.small_tables import read_four_eyes, read_loops, wants_four_eyes
 
 if TYPE_CHECKING:
     from agentq.core.limits import KeyLimits
@@ -264,14 +265,14 @@ def read_file(file: Path) -> Settings:
         url, root, str(file), workers, _broker(broker_url), {**options, **_options()},
         os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq"),
         parse_duration(keep, field=f"keep in {file}") if keep else 0,
-        _four_eyes(tables["access"], file),
+        read_four_eyes(tables["access"], file),
         keep_audit=(
             parse_duration(keep_audit, field=f"audit in {file}") if keep_audit
             else KEEP_AUDIT_SECONDS
         ),
         artifacts_credentials=credentials,
         **named,
-        loops=_loops(tables["loops"], file),
+        loops=read_loops(tables["loops"], file),
         artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
@@ -298,19 +299,6 @@ def _links(table: Mapping[str, Any], root: str, file: Path) -> bool:
             "Take it out, or name s3://bucket/prefix as root.",
         )
     return links
-
-
-def _four_eyes(table: Mapping[str, Any], file: Path) -> bool | None:
-    four_eyes = table.get("four_eyes")
-    if four_eyes is not None and not isinstance(four_eyes, bool):
-        raise Invalid(f"four_eyes in {file} is true or false, got {four_eyes!r}.")
-    stated = [each for each in (four_eyes, _wants_four_eyes()) if each is not None]
-    return any(stated) if stated else None
-
-
-def _wants_four_eyes() -> bool | None:
-    variable = os.environ.get("AGENTQ_FOUR_EYES", "")
-    return variable != "0" if variable else None
 
 
 def _options() -> dict[str, str]:
@@ -399,13 +387,6 @@ def _named_tables(tables: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return found
 
 
-def _loops(table: Mapping[str, Any], file: Path) -> LoopCaps:
-    for name, value in table.items():
-        if type(value) is not int or value < 0:
-            raise Invalid(f"{name} in [loops] of {file} is a number, 0 for no cap; got {value!r}.")
-    return LoopCaps(**table)
-
-
 def _for_url(text: str, source: str) -> Settings:
     if not text.startswith(("env:", "file:")):
         _referred(text, source, Path())
@@ -452,7 +433,7 @@ def _somewhere(url: str, root: str, source: str) -> Settings:
     local = os.environ.get("AGENTQ_HOME") or _shared_root(url)
     return Settings(
         url, root or local, source, broker=_broker(), artifacts_options=_options(), local=local,
-        four_eyes=_wants_four_eyes(),
+        four_eyes=wants_four_eyes(),
     )  # fmt: skip
 
 
