@@ -20,6 +20,7 @@ class Options:
     growth_tasks: int = 10_000
     starts: int = 25
     overview_tasks: int = 100_000
+    schedules: int = 5_000
     graph_nodes: int = 10_000
     dependents: int = 1_000
     leases: int = 10_000
@@ -55,6 +56,7 @@ class Options:
             growth_tasks=3_000,
             starts=7,
             overview_tasks=5_000,
+            schedules=500,
             graph_nodes=2_000,
             dependents=200,
             leases=1_000,

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.audit_rows import AuditFilter, AuditRow, TokenRow
 from agentq.contracts.copying import MovedTo
 from agentq.contracts.hook_rows import HookFilter, HookRow, WebhookTargetRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     COMPLETE,
     IN_PROGRESS,
@@ -25,7 +26,6 @@ from agentq.contracts.store import (
     Expired,
     SpendingRow,
     Store,
-    TokenRow,
     TreeRow,
     Tx,
 )
@@ -116,6 +116,7 @@ def work(store: Store) -> None:
                 audit=[DECISION, REFUSAL],
                 hook_deliveries=[DELIVERY._replace(delivery_id="d-0")],
                 webhook_targets=[WebhookTargetRow("ops", 7)],
+                schedules=[ScheduleRow("nightly", "at 5", "ab", 1, 2**50, 2**50, 3, problem="ü\n")],
                 spending=[SpendingRow("role", "worker", 20_000, 0.1, 1e15, 3.0, 1 / 3)],
             )
         )

@@ -89,6 +89,7 @@ def ledger(file: Path) -> Iterator[Ledger]:
         "0009_circuits_of_failures",
         "0010_overview",
         "0011_rates",
+        "0012_schedules",
         "0014_mentions",
     ]
     yield Ledger(store, lambda: 0.5)

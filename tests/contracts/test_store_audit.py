@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentq.contracts.audit_rows import AuditFilter, AuditRow
-from agentq.contracts.store import Changes, Expired, Store, TokenRow, Tx
+from agentq.contracts.audit_rows import AuditFilter, AuditRow, TokenRow
+from agentq.contracts.store import Changes, Expired, Store, Tx
 
 TOKEN = TokenRow("tok-b", "ann", "ab" * 32, "approve read", 1000, "root", 5000)
 DONE = AuditRow(1000, "ann", "person", "token tok-1", "::1", "cancel", "task-1", "done", "", 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from agentq.contracts.audit_rows import TokenRow
 from agentq.contracts.limit_rows import RoleRow
 from agentq.contracts.store import (
     COMPLETE,
@@ -18,7 +19,6 @@ from agentq.contracts.store import (
     Expired,
     OutboxRow,
     Store,
-    TokenRow,
     Tx,
 )
 from tests.contracts.conftest import Backend

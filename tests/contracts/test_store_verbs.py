@@ -6,7 +6,8 @@ import inspect
 
 from agentq.contracts.store import Reader, Store, Tx
 
-VERBS_MAX = 45
+#: One more for each table of an organisation: its schedules, hooks, comments, plugins.
+VERBS_MAX = 49
 #: Shortcuts and private words that were verbs once: each is a part of `save`, `pick` or a listing.
 GONE = {
     "submit", "submit_alike", "insert", "link", "want", "hold", "unhold", "remember", "recall",

@@ -20,6 +20,7 @@ from tests.processes.checker import Verdict
 from tests.processes.cluster import Plan, founded, run_cluster
 from tests.processes.git_kills import run_git_kills
 from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
+from tests.processes.schedule_kills import run_schedule_kills
 from tests.processes.served_campaign import run_served_kills
 from tests.processes.worker_fleet import run_worker_kills
 from tests.servers.postgres import PostgresServer
@@ -41,6 +42,9 @@ def main() -> int:
     parser.add_argument(
         "--served", type=int, default=300, help="kill -9 of servers and clients, on each store"
     )
+    parser.add_argument(
+        "--schedules", type=int, default=300, help="seconds of killing two daemons, on each store"
+    )
     parser.add_argument("--talk", type=int, default=10, help="gigabytes that one agent says")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
@@ -55,6 +59,7 @@ def main() -> int:
         verdicts += _over_http(options, Path(place))
         _with_workers(options, Path(place))
         _with_git(options, Path(place))
+        _with_schedules(options, Path(place))
         _with_a_noisy_agent(options, Path(place))
         verdicts.append(_in_a_cluster(options, Path(place)))
     bad = [
@@ -138,6 +143,18 @@ def _with_git(options: argparse.Namespace, place: Path) -> None:
             between=_progress("git", options.git),
         )  # fmt: skip
     print(f"git: {options.git} kills, every file is kept, no tree is left", flush=True)
+
+
+def _with_schedules(options: argparse.Namespace, place: Path) -> None:
+    if not options.schedules:
+        return
+    with PostgresServer() as server, server.fresh_database() as url:
+        for store in ("sqlite", "postgres"):
+            folder = place / f"schedules-{store}"
+            folder.mkdir()
+            where = url if store == "postgres" else f"sqlite:///{folder}/ledger.db"
+            found = run_schedule_kills(folder, where, options.schedules, options.seed)
+            print(f"schedules on {store}: {found}", flush=True)
 
 
 def _in_a_cluster(options: argparse.Namespace, place: Path) -> Verdict:

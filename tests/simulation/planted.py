@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 from agentq.contracts.store import Changes, Lease
@@ -60,6 +60,12 @@ SEEDS_MAX = 500
 Planting = Callable[[], AbstractContextManager[Any]]
 
 
+class Playable(Protocol):
+    """A history."""
+
+    def run(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Bug:
     """One planted bug: how to plant it, and the promises it breaks."""
@@ -67,17 +73,21 @@ class Bug:
     name: str
     breaks: tuple[str, ...]
     plant: Planting
+    #: What is played with it: a history of this seed.
+    world: Callable[[int], Playable] = World
 
 
 BUGS: dict[str, Bug] = {}
 
 
-def breaks(*invariants: str) -> Callable[[Planting], Planting]:
+def breaks(
+    *invariants: str, world: Callable[[int], Playable] = World
+) -> Callable[[Planting], Planting]:
     """Register a context manager as a bug that breaks one of these promises."""
 
     def register(plant: Planting) -> Planting:
         name = plant.__name__
-        BUGS[name] = Bug(name, invariants, plant)
+        BUGS[name] = Bug(name, invariants, plant, world)
         return plant
 
     return register
@@ -88,7 +98,7 @@ def hunt(bug: Bug, seeds: Iterable[int]) -> tuple[int, Violation] | None:
     with bug.plant():
         for seed in seeds:
             try:
-                World(seed).run()
+                bug.world(seed).run()
             except Violation as violation:
                 return seed, violation
     return None

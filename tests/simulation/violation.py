@@ -28,6 +28,7 @@ SIGNALS = "20 a signal lets one wait go on, and is never lost"
 REVIEWS = "21 a verdict is of another role, about the attempt that it judged, and counts once"
 POLICY = "22 approval policies: in order, never early, each step once, in nobody's name"
 TERMS = "23 a loop has one leader at a time, and never the same term twice"
+OCCURRENCES = "24 a schedule's occurrences: never early, each once, none forgotten"
 DRAIN = "17 once faults stop, everything ends or waits for a person"
 
 

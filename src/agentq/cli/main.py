@@ -28,6 +28,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "run": ("runs:run", "Start a run of a workflow."),
         "runs": ("runs:runs", "List runs of workflows, the newest first."),
         "workflows": ("workflows:workflows", "List the workflows of this installation."),
+        "schedules": ("schedules:schedules", "List schedules, and when each occurs next."),
         "wait": ("wait:wait", "Wait until tasks are over."),
         "result": ("results:result", "Print the result of a completed task."),
         "diff": ("apply:diff", "Show what a task changed."),

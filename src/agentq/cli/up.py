@@ -97,6 +97,7 @@ def up(
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, started_roles
     from agentq.daemon.up import Daemon, Options
+    from agentq.schedules.opening import file_schedules
     from agentq.settings import environment
     from agentq.settings.webhooks import WebhooksFile
 
@@ -119,7 +120,8 @@ def up(
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
-            settings.workflows_folder, settings.agents_folder, hooks=settings.hooks_folder,
+            settings.workflows_folder, settings.agents_folder, schedules=[file_schedules(settings)],
+            hooks=settings.hooks_folder,
             webhooks=WebhooksFile(settings.source, settings.webhooks).targets,
             plugins=PluginPlace(settings.source, settings.home, environment()),
             pulls=PullRequests(queue, SYSTEM),

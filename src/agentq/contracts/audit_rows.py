@@ -43,3 +43,18 @@ class AuditFilter(NamedTuple):
     @property
     def make_row(self) -> Callable[[Iterable[Any]], AuditRow]:
         return AuditRow._make
+
+
+class TokenRow(NamedTuple):
+    """A token by the digest of its secret; `scopes` are words with spaces between them. Moments
+    are 0 where there is none."""
+
+    id: str
+    name: str
+    sha256: str
+    scopes: str
+    created_at: int
+    created_by: str
+    expires_at: int = 0
+    revoked_at: int = 0
+    revoked_by: str = ""

@@ -58,6 +58,9 @@ ROOM_TOPIC = "room"
 #: their roles are rung as well; this is for whoever minds all roles.
 SUBMISSIONS_TOPIC = "submissions"
 
+#: Somebody has changed a schedule: paused it, resumed it, or asked to run it now.
+SCHEDULES_TOPIC = "schedules"
+
 #: Leader leases were given up: whoever waits for one need not wait until it ends.
 TERMS_TOPIC = "terms"
 

@@ -16,7 +16,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from agentq.contracts import artifacts, hook_values, overview_values, service, service_values
+from agentq.contracts import (
+    artifacts,
+    hook_values,
+    overview_values,
+    schedule_values,
+    service,
+    service_values,
+)
 from agentq.contracts.routes import BY_CALL, Route
 from agentq.contracts.service import Service
 from agentq.core import access, errors, limits, task, triggers
@@ -29,6 +36,7 @@ _NAMES: dict[str, Any] = {
     "v": service_values,
     "h": hook_values,
     "o": overview_values,
+    "s": schedule_values,
     "InboundMessage": Any,
     "IntakeResult": Any,
     "Principal": access.Principal,

@@ -72,6 +72,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("limits", "GET", "/limits"),
         Route("key_limits", "GET", "/key-limits"),
         Route("circuits", "GET", "/circuits"),
+        Route("schedules", "GET", "/schedules"),
         Route("events_after", "GET", "/events"),
         Route("last_position", "GET", "/events/last"),
         Route("hook_deliveries", "GET", "/hook-deliveries"),
@@ -126,6 +127,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("reset_circuit", "POST", "/circuits/{provider}/reset"),
         Route("open_role_circuit", "POST", "/roles/{role}/circuit/open"),
         Route("close_role_circuit", "POST", "/roles/{role}/circuit/close"),
+        Route("change_schedule", "POST", "/schedules/{name}"),
         Route("raise_tree_budget", "POST", "/tasks/{ref}/tree-budget"),
         Route("prune", "POST", "/prune"),
         Route("task_files", "GET", "/files"),
@@ -161,6 +163,7 @@ LOCAL_CALLS = frozenset(
         "settle_outbox", "carry_lanes", "publish_results", "judge_messages", "store_message_files",
         "discard_message_files", "principal_of_token", "artifact_link", "note_refusal",
         "take_deliveries", "waiting_deliveries", "settle_delivery", "save_webhook",
+        "waking_schedules", "declare_schedules", "fire_schedule",
     }
 )  # fmt: skip
 

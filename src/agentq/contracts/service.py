@@ -21,6 +21,7 @@ from agentq.contracts.service_hooks import Hooks
 from agentq.contracts.service_lanes import Lanes
 from agentq.contracts.service_notes import Notes
 from agentq.contracts.service_overview import Overviews
+from agentq.contracts.service_schedules import Schedules
 from agentq.contracts.service_statistics import Statistics
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
@@ -119,7 +120,7 @@ class Queries(Overviews, Statistics, Protocol):
         once the attempt is over."""
 
 
-class Service(Queries, Edits, Notes, Waits, Hooks, Lanes, Protocol):
+class Service(Queries, Edits, Notes, Waits, Hooks, Lanes, Schedules, Protocol):
     """The whole service interface."""
 
     def submit(

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from agentq.contracts.audit_rows import AuditRow
+from agentq.contracts.audit_rows import AuditRow, TokenRow
 from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.task_filter import Filter
 
 T = TypeVar("T")
@@ -163,21 +164,6 @@ class ArtifactRow(NamedTuple):
     at: int
 
 
-class TokenRow(NamedTuple):
-    """A token by the digest of its secret; `scopes` are words with spaces between them. Moments
-    are 0 where there is none."""
-
-    id: str
-    name: str
-    sha256: str
-    scopes: str
-    created_at: int
-    created_by: str
-    expires_at: int = 0
-    revoked_at: int = 0
-    revoked_by: str = ""
-
-
 class SpendingRow(NamedTuple):
     """What was spent on one day under one name; `kind` says a name of what (role, label)."""
 
@@ -281,6 +267,8 @@ class Changes:
     hook_deliveries: Sequence[HookRow] = ()
     hook_outcomes: Sequence[HookOutcomeRow] = ()
     webhook_targets: Sequence[WebhookTargetRow] = ()
+    schedules: Sequence[ScheduleRow] = ()
+    dropped_schedules: Sequence[str] = ()
     released: Sequence[int] = ()
     lanes: frozenset[str] | None = None
     topics: Iterable[str] = ()
@@ -380,6 +368,10 @@ class Reader(Protocol):
     def records(self, wanted: RecordFilter[R]) -> list[R]:
         """Records that stand beside the tasks and are locked by nobody: what was decided and
         refused (`AuditFilter`), what came for hooks and went to targets (`contracts.hook_rows`)."""
+
+    def schedules(self, names: Sequence[str] | None = None, first: int = 0) -> list[ScheduleRow]:
+        """By name, all or these; or with `first` so many of those that wake, the earliest first. A
+        transaction locks those it names."""
 
     def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
         """What is remembered under these names, expired records among it."""

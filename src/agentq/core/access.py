@@ -84,6 +84,7 @@ class Action(StrEnum):
     OPEN_CIRCUIT = "open_circuit"
     CLOSE_CIRCUIT = "close_circuit"
     CHECK_ROLE = "check_role"
+    SCHEDULE = "schedule"
     PRUNE = "prune"
     MOVE = "move"
     OPERATE = "operate"
@@ -454,6 +455,7 @@ _PHRASES: dict[Action, str] = {
     Action.OPEN_CIRCUIT: "open the circuit of {}",
     Action.CLOSE_CIRCUIT: "close the circuit of {}",
     Action.CHECK_ROLE: "say whether {} can work",
+    Action.SCHEDULE: "change the schedule {}",
     Action.PRUNE: "delete old tasks",
     Action.MOVE: "move the installation",
     Action.OPERATE: "run the loops of the installation",

@@ -35,6 +35,7 @@ from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.loops.runs import RunsLoop
+from agentq.daemon.loops.schedules import SchedulesLoop
 from agentq.daemon.loops.webhooks import Targets, WebhooksLoop
 from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
@@ -44,6 +45,7 @@ from agentq.server.serving import HttpServer, address_of, allowed_hosts, listen_
 if TYPE_CHECKING:
     from agentq.client.pull_requests import PullRequests
     from agentq.contracts.installation import Installation
+    from agentq.schedules.sources import ScheduleSource
     from agentq.server.app import HttpApp
 
 #: What goes to the broker, and is stored in the outbox for it.
@@ -89,6 +91,8 @@ class Options:
     plugins: PluginPlace | None = None
     #: Opens pull requests; None: nobody does.
     pulls: PullRequests | None = None
+    #: Where schedules come from; without any they are left to others.
+    schedules: Sequence[ScheduleSource] = ()
 
 
 class Daemon:
@@ -149,6 +153,8 @@ class Daemon:
             loops.append(KanbanLoop(service, self.options.plugins))
             if self.options.pulls is not None:
                 loops.append(GitLoop(service, self.options.plugins, self.options.pulls))
+        if self.options.schedules:
+            loops.append(SchedulesLoop(service, self.options.schedules))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))

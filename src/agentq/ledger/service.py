@@ -3,8 +3,9 @@
 It is put together by topic: `service_queries` checks whether the principal may and answers queries,
 `service_custody` submits, hands out and takes in, `service_circuits` stops claims for a provider or
 a role, `service_graph` lets tasks wait for each other, `service_edits` changes what is asked for,
-`service_notes` leaves something with a task, `service_hooks` minds webhooks. Here is what else is
-decided from outside about tasks, roles and files, and what the loops of an installation need.
+`service_notes` leaves something with a task, `service_hooks` minds webhooks, `service_schedules`
+has tasks occur in time. Here is what else is decided from outside about tasks, roles and files, and
+what the loops of an installation need.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from agentq.ledger.request_keys import KeyedRequest, repeatable, the_task
 from agentq.ledger.service_hooks import HookService
 from agentq.ledger.service_lanes import LaneService
 from agentq.ledger.service_queries import recorded
+from agentq.ledger.service_schedules import ScheduleService
 
 if TYPE_CHECKING:
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
@@ -56,7 +58,7 @@ _PAGE = 500
 _ORPHAN_MS = 24 * 3600 * 1000
 
 
-class EmbeddedService(HookService, LaneService):
+class EmbeddedService(HookService, ScheduleService, LaneService):
     """Implements `contracts.service.Service` with the ledger and artifact store of this process.
 
     Who decided stands in the log, by name and by how it is known.

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from agentq.contracts.audit_rows import AuditRow
+from agentq.contracts.audit_rows import AuditRow, TokenRow
 from agentq.contracts.service_values import TokenInfo
-from agentq.contracts.store import Changes, Reader, Store, TokenRow, Tx
+from agentq.contracts.store import Changes, Reader, Store, Tx
 from agentq.core.access import Action, Principal, PrincipalKind, allowed
 from agentq.core.errors import Conflict, Invalid, NotFound
 from agentq.core.limits import DAY_MS

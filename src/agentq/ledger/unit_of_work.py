@@ -20,6 +20,7 @@ from agentq.contracts.doorbell import (
 )
 from agentq.contracts.hook_rows import HookOutcomeRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_MENTIONS,
@@ -89,6 +90,7 @@ class UnitOfWork:
         self.resources: dict[str, ResourceRow] = {}
         self.circuits: list[CircuitRow] = []
         self.hook_outcomes: list[HookOutcomeRow] = []
+        self.schedules: list[ScheduleRow] = []
         self._audit: list[AuditRow] = []
         #: The trees that tasks belong to, where they were loaded (see `shared_budgets`).
         self.roots: dict[int, list[int]] = {}
@@ -282,6 +284,7 @@ class UnitOfWork:
                 circuits=self.circuits,
                 audit=self._audit,
                 hook_outcomes=self.hook_outcomes,
+                schedules=self.schedules,
                 released=self._freed,
                 topics=self.topics,
             )

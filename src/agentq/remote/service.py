@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.core.access import Principal
@@ -15,6 +15,7 @@ from agentq.remote.hooks import RemoteHooks
 from agentq.remote.local_only import only_there
 
 if TYPE_CHECKING:
+    from agentq.contracts import schedule_values as s
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.contracts.service_values import (
         ArtifactInfo,
@@ -169,6 +170,22 @@ class RemoteDecisions(RemoteHooks):
     def close_role_circuit(self, who: Principal, role: str) -> bool:
         return bool(self._caller.value(bool, "close_role_circuit", who, role=role))
 
+    def schedules(self, who: Principal) -> list[s.ScheduleState]:
+        from agentq.contracts.schedule_values import ScheduleState
+
+        states: list[ScheduleState] = self._caller.value(list[ScheduleState], "schedules", who)
+        return states
+
+    def change_schedule(
+        self, who: Principal, name: str, change: s.ScheduleChange, asked_at: int = 0
+    ) -> s.ScheduleState:
+        from agentq.contracts.schedule_values import ScheduleState
+
+        state: ScheduleState = self._caller.value(
+            ScheduleState, "change_schedule", who, name=name, change=change, asked_at=asked_at
+        )
+        return state
+
     def raise_tree_budget(
         self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
     ) -> Task:
@@ -297,6 +314,22 @@ class RemoteService(RemoteDecisions):
 
     def carry_lanes(self, who: Principal, domain: str, names: Sequence[str]) -> bool:
         raise only_there("carry effects out")
+
+    def waking_schedules(self, who: Principal, limit: int = 100) -> list[s.ScheduleState]:
+        raise only_there("run its loops")
+
+    def declare_schedules(
+        self, who: Principal, declared: Sequence[s.DeclaredSchedule], dropped: Sequence[str] = ()
+    ) -> int:
+        raise only_there("run its loops")
+
+    def fire_schedule(
+        self,
+        who: Principal,
+        firing: s.ScheduleFiring,
+        contexts: Mapping[str, bytes] | None = None,
+    ) -> s.FiredSchedule:
+        raise only_there("run its loops")
 
     def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
         raise only_there("publish results")

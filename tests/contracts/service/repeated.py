@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from agentq.contracts.hook_values import IncomingDelivery, WebhookTarget
 from agentq.contracts.overview_values import WorkerReport
+from agentq.contracts.schedule_values import DeclaredSchedule, ScheduleChange
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion
 from agentq.core.access import SYSTEM
@@ -48,6 +49,7 @@ NATURAL = {
     "open_role_circuit": "it is open, for the same reason",
     "report_worker": "it says the same of the same worker",
     "close_role_circuit": "it is closed; the second time it was so before",
+    "change_schedule": "it is paused, or asked for at the same moment",
     "prune": "what is deleted stays deleted; the second time there is less to count",
     "revoke_token": "one that was revoked before stays as it was",
     "open_lanes": "they are open",
@@ -183,6 +185,11 @@ def _open_role(s: Service, tag: str) -> Arguments:
     return {"role": tag}
 
 
+def _schedule(s: Service, tag: str) -> Arguments:
+    s.declare_schedules(SYSTEM, [DeclaredSchedule(tag, "every day", s.now(), s.now() + 10**6)])
+    return {"name": tag, "asked_at": s.now()}
+
+
 CASES: tuple[Case, ...] = (
     Case("tasks_by_id", lambda s, tag: {"ids": [submit(s, tag).id]}),
     Case("overhead", lambda s, tag: {"ids": [submit(s, tag).id]}),
@@ -247,6 +254,8 @@ CASES: tuple[Case, ...] = (
     Case("take_messages", _told),
     Case("set_limits", lambda s, tag: {"role": tag, "limits": RoleLimits(max_running=3)}),
     Case("set_key_limits", lambda s, tag: {"key": tag, "limits": KeyLimits(2)}),
+    Case("change_schedule", lambda s, tag: _schedule(s, tag) | {"change": ScheduleChange.PAUSE}),
+    Case("change_schedule", lambda s, tag: _schedule(s, tag) | {"change": "run"}, "to run now"),
     Case("open_circuit", _circuit),
     Case("close_circuit", _open_circuit),
     Case("reset_circuit", _open_circuit),

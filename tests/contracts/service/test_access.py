@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentq.contracts.overview_values import WorkerReport
+from agentq.contracts.schedule_values import ScheduleChange, ScheduleFiring
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion, Wanted
 from agentq.core import access
@@ -67,6 +68,11 @@ NEVER: dict[str, Call] = {
     "quality": lambda s, who, ref: s.quality(who),
     "limits": lambda s, who, ref: s.limits(who),
     "circuits": lambda s, who, ref: s.circuits(who),
+    "schedules": lambda s, who, ref: s.schedules(who),
+    "pause a schedule": lambda s, who, ref: s.change_schedule(who, "x", ScheduleChange.PAUSE),
+    "waking schedules": lambda s, who, ref: s.waking_schedules(who),
+    "declare schedules": lambda s, who, ref: s.declare_schedules(who, ()),
+    "fire a schedule": lambda s, who, ref: s.fire_schedule(who, ScheduleFiring("x", 1)),
     "all events": lambda s, who, ref: s.events_after(who, 0),
     "the ledger's name": lambda s, who, ref: s.ledger_id(who),
     "the last event": lambda s, who, ref: s.last_position(who),

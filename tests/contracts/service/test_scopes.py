@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentq.contracts.overview_values import WorkerReport
+from agentq.contracts.schedule_values import ScheduleChange
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion, Wanted
 from agentq.core.access import Principal
@@ -35,6 +36,7 @@ READ: dict[str, Call] = {
     "costs": lambda s, who: s.costs(who, "role"),
     "limits": lambda s, who: s.limits(who),
     "circuits": lambda s, who: s.circuits(who),
+    "schedules": lambda s, who: s.schedules(who),
     "history": lambda s, who: s.history(who, "held"),
     "events": lambda s, who: s.events_after(who, 0),
     "ledger": lambda s, who: s.ledger_id(who),
@@ -106,6 +108,7 @@ ADMIN: dict[str, Call] = {
     "raise a budget": lambda s, who: s.raise_tree_budget(who, "held", Usage(usd=1)),
     "set limits": lambda s, who: s.set_limits(who, "builder", RoleLimits(max_running=9)),
     "close a circuit": lambda s, who: s.close_circuit(who, "p"),
+    "pause a schedule": lambda s, who: s.change_schedule(who, "nightly", ScheduleChange.PAUSE),
     "prune": lambda s, who: s.prune(who, 1),
     "open lanes": lambda s, who: s.open_lanes(who, ["reply"]),
     "check writable": lambda s, who: s.check_writable(who),

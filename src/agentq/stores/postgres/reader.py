@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from agentq.contracts.audit_rows import TokenRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow, resource_rows
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     OVER,
     READY,
@@ -22,7 +24,6 @@ from agentq.contracts.store import (
     SpecRow,
     SpendingRow,
     TaskRow,
-    TokenRow,
     TreeRow,
 )
 from agentq.contracts.task_filter import Filter, Order
@@ -193,6 +194,13 @@ class PostgresReader:
 
     def records(self, wanted: RecordFilter[R]) -> list[R]:
         return self._ask(wanted.listing, wanted._asdict(), wanted.make_row)
+
+    def schedules(self, names: Sequence[str] | None = None, first: int = 0) -> list[ScheduleRow]:
+        if names is not None:
+            return self._ask("schedules_named", {"names": list(names)}, ScheduleRow._make)
+        if first:
+            return self._ask("schedules_waking", {"count": first}, ScheduleRow._make)
+        return self._ask("schedules", make_row=ScheduleRow._make)
 
     def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
         if not names:

@@ -28,6 +28,8 @@ _ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats
 _HOOKS = ("ways", "hooks", "ids", "ats", "states", "attempts", "errors", "tasks", "headers",
           "bodies")  # fmt: skip
 _TARGETS = ("names", "positions", "failures", "dues", "disabled", "sent", "lasts", "errors")
+_SCHEDULES = ("names", "rules", "digests", "sinces", "nexts", "wakes", "lasts", "askeds",
+              "rans", "pauseds", "problems", "fireds", "skippeds", "opens", "notes")  # fmt: skip
 _LEASES = ("names", "holders", "numbers", "expiries", "bodies")
 
 
@@ -77,6 +79,10 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
     for row in changes.audit:
         yield "add_audit", row._asdict()
     yield from _hooks(changes)
+    if changes.schedules:
+        yield "set_schedules", columns(_SCHEDULES, changes.schedules)
+    if changes.dropped_schedules:
+        yield "drop_schedules", {"names": list(changes.dropped_schedules)}
     if changes.lanes is not None:
         wanted = " ".join(sorted(changes.lanes))
         if wanted != lanes:

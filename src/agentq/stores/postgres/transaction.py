@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentq.contracts.audit_rows import TokenRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     IN_PROGRESS,
     Changes,
@@ -26,7 +28,6 @@ from agentq.contracts.store import (
     RunAgain,
     SpecRow,
     TaskRow,
-    TokenRow,
     TreeRow,
 )
 from agentq.stores.postgres.clock import ServerClock
@@ -299,6 +300,11 @@ class PostgresTx(PostgresReader):
         ]
         return self._ask_all(calls)[1]
 
+    def schedules(self, names: Sequence[str] | None = None, first: int = 0) -> list[ScheduleRow]:
+        if names is None:
+            return super().schedules(None, first)
+        return self._ask("lock_schedules", {"names": list(names)}, ScheduleRow._make)
+
     # -- saving ----------------------------------------------------------------------------------
 
     def save(self, changes: Changes) -> None:
@@ -361,4 +367,5 @@ _WRITTEN = (
     "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "new_dedup",
     "roles", "resources", "circuits", "leases", "tokens", "audit", "hook_deliveries",
     "hook_outcomes", "webhook_targets", "released",
+    "schedules", "dropped_schedules",
 )  # fmt: skip

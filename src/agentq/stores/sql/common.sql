@@ -184,3 +184,13 @@ WHERE kind = :kind ORDER BY name, day;
 
 -- name: leader_leases
 SELECT name, holder, term, expires_at, body FROM terms ORDER BY name;
+
+-- name: schedules
+SELECT name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at, paused,
+       problem, fired, skipped, open_tasks, note
+FROM schedules ORDER BY name;
+
+-- name: schedules_waking
+SELECT name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at, paused,
+       problem, fired, skipped, open_tasks, note
+FROM schedules WHERE wake_at > 0 ORDER BY wake_at, name LIMIT :count;

@@ -848,3 +848,31 @@ SELECT current_setting('server_version'), current_setting('synchronous_commit'),
 
 -- name: newest_migration
 SELECT coalesce(max(version), 0)::bigint FROM schema_migrations;
+
+-- name: schedules_named
+SELECT name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at, paused,
+       problem, fired, skipped, open_tasks, note
+FROM schedules WHERE name = ANY (:names::text[]) ORDER BY name;
+
+-- name: lock_schedules
+SELECT name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at, paused,
+       problem, fired, skipped, open_tasks, note
+FROM schedules WHERE name = ANY (:names::text[]) ORDER BY name FOR UPDATE;
+
+-- name: set_schedules
+INSERT INTO schedules (name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at,
+                       paused, problem, fired, skipped, open_tasks, note)
+SELECT * FROM unnest(:names::text[], :rules::text[], :digests::text[], :sinces::bigint[],
+    :nexts::bigint[], :wakes::bigint[], :lasts::bigint[], :askeds::bigint[], :rans::bigint[],
+    :pauseds::bigint[], :problems::text[], :fireds::bigint[], :skippeds::bigint[], :opens::text[], :notes::text[])
+    AS u (name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at, paused,
+          problem, fired, skipped, open_tasks, note)
+ORDER BY name
+ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, digest = excluded.digest,
+    since_at = excluded.since_at, next_at = excluded.next_at, wake_at = excluded.wake_at,
+    last_at = excluded.last_at, asked_at = excluded.asked_at, ran_at = excluded.ran_at,
+    paused = excluded.paused, problem = excluded.problem, fired = excluded.fired, skipped = excluded.skipped,
+    open_tasks = excluded.open_tasks, note = excluded.note;
+
+-- name: drop_schedules
+DELETE FROM schedules WHERE name = ANY (:names::text[]);

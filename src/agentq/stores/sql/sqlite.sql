@@ -391,3 +391,22 @@ SELECT t.key FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = 
 UNION
 SELECT e.key FROM events e WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = e.key)
 LIMIT :count;
+
+-- name: schedules_named
+SELECT name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at, paused,
+       problem, fired, skipped, open_tasks, note
+FROM schedules WHERE name IN (SELECT value FROM json_each(?)) ORDER BY name;
+
+-- name: set_schedule
+INSERT INTO schedules (name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at,
+                       paused, problem, fired, skipped, open_tasks, note)
+VALUES (:name, :rule, :digest, :since_at, :next_at, :wake_at, :last_at, :asked_at, :ran_at,
+        :paused, :problem, :fired, :skipped, :open_tasks, :note)
+ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, digest = excluded.digest,
+    since_at = excluded.since_at, next_at = excluded.next_at, wake_at = excluded.wake_at,
+    last_at = excluded.last_at, asked_at = excluded.asked_at, ran_at = excluded.ran_at,
+    paused = excluded.paused, problem = excluded.problem, fired = excluded.fired, skipped = excluded.skipped,
+    open_tasks = excluded.open_tasks, note = excluded.note;
+
+-- name: drop_schedule
+DELETE FROM schedules WHERE name = ?;

@@ -8,7 +8,9 @@ from typing import Any
 import apsw
 import msgspec
 
+from agentq.contracts.audit_rows import TokenRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow, resource_rows
+from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     READY,
     ArtifactRow,
@@ -25,7 +27,6 @@ from agentq.contracts.store import (
     SpecRow,
     SpendingRow,
     TaskRow,
-    TokenRow,
     TreeRow,
 )
 from agentq.contracts.task_filter import Filter, Order
@@ -171,6 +172,15 @@ class SqliteReader:
     def records(self, wanted: RecordFilter[R]) -> list[R]:
         rows = self._all(wanted.listing, wanted._asdict())
         return [wanted.make_row(row) for row in rows]
+
+    def schedules(self, names: Sequence[str] | None = None, first: int = 0) -> list[ScheduleRow]:
+        if names is not None:
+            rows = self._all("schedules_named", (as_json(list(names)),))
+        elif first:
+            rows = self._all("schedules_waking", {"count": first})
+        else:
+            rows = self._all("schedules")
+        return [ScheduleRow(*row) for row in rows]
 
     def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
         rows = self._all("dedup_records", (as_json(list(names)),))

@@ -184,6 +184,10 @@ class SqliteTx(SqliteReader):
         if changes.audit:
             self._many("add_audit", [row._asdict() for row in changes.audit])
         self._save_hooks(changes)
+        if changes.schedules:
+            self._many("set_schedule", [row._asdict() for row in changes.schedules])
+        if changes.dropped_schedules:
+            self._many("drop_schedule", [(name,) for name in changes.dropped_schedules])
         if changes.lanes is not None:
             self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
             self._counted = False

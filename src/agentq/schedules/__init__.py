@@ -1,0 +1,1 @@
+"""Schedules: files that say which task or run occurs when."""
