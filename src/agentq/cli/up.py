@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,6 +32,7 @@ from agentq.cli.signals import heed_signals
 
 if TYPE_CHECKING:
     from agentq.cli.fleet import Fleet
+    from agentq.client.client import Client
     from agentq.core.access import Principal
     from agentq.daemon.up import Daemon
     from agentq.server.app import HttpApp
@@ -78,10 +79,10 @@ def up(
 ) -> None:
     """Run the loops that keep an installation going, and its workers.
 
-    The loops apply timers, publish results, delete what is old, make tasks of webhooks that came
-    and send those of agentq.toml, and, with a broker, announce ready tasks, send replies and take
-    in what foreign workers say. The workers are those of the
-    [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
+    The loops apply timers, fire schedules and wakes, publish results, delete what is old, make
+    tasks of webhooks that came and send those of agentq.toml, run plugins, and, with a broker,
+    announce ready tasks, send replies and take in what foreign workers say. The workers are those
+    of the [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
     end. A role that is removed from the file claims no more, and one that is added gets a worker,
     unless agents here run without a sandbox and could have written that themselves. All agents that
     have a profile (agents/NAME.md) share one worker, `agentq worker --agents`. Several may run, on
@@ -92,17 +93,11 @@ def up(
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
-    from agentq.client.pull_requests import PullRequests
-    from agentq.core.access import SYSTEM, Action
-    from agentq.daemon.carriers import PluginPlace
+    from agentq.core.access import Action
     from agentq.daemon.leader import check_term
     from agentq.daemon.role_changes import RoleChanges, has_agents, started_roles
     from agentq.daemon.up import Daemon, Options
     from agentq.daemon.workers import ALL_AGENTS
-    from agentq.organisation.wake_schedules import AgentWakes
-    from agentq.schedules.opening import file_schedules
-    from agentq.settings import environment
-    from agentq.settings.webhooks import WebhooksFile
 
     check_term(term)
     queue = session.client_when_there()
@@ -127,15 +122,31 @@ def up(
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
-            settings.workflows_folder, settings.agents_folder, hooks=settings.hooks_folder,
-            webhooks=WebhooksFile(settings.source, settings.webhooks).targets,
-            plugins=PluginPlace(settings.source, settings.home, environment()),
-            pulls=PullRequests(queue, SYSTEM),
-            schedules=[file_schedules(settings), AgentWakes(settings.agents_folder)],
+            settings.workflows_folder, settings.agents_folder, **_of_loops(queue),
         )  # fmt: skip
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)
         heed_signals(partial(_stop, daemon, fleet), daemon.hurry, daemon.ringer())
         daemon.run()
+
+
+def _of_loops(queue: Client) -> dict[str, Any]:
+    """What the loops of webhooks, plugins and schedules are given."""
+    from agentq.client.pull_requests import PullRequests
+    from agentq.core.access import SYSTEM
+    from agentq.daemon.carriers import PluginPlace
+    from agentq.organisation.wake_schedules import AgentWakes
+    from agentq.schedules.opening import file_schedules
+    from agentq.settings import environment
+    from agentq.settings.webhooks import WebhooksFile
+
+    settings = queue.installation.settings
+    return {
+        "hooks": settings.hooks_folder,
+        "webhooks": WebhooksFile(settings.source, settings.webhooks).targets,
+        "plugins": PluginPlace(settings.source, settings.home, environment()),
+        "pulls": PullRequests(queue, SYSTEM),
+        "schedules": [file_schedules(settings), AgentWakes(settings.agents_folder)],
+    }
 
 
 def _served(fleet: Fleet | None, who: Principal, app: HttpApp, address: str) -> None:
