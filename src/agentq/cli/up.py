@@ -82,14 +82,14 @@ def up(
     The loops apply timers, fire schedules and wakes, publish results, delete what is old, make
     tasks of webhooks that came and send those of agentq.toml, run plugins, and, with a broker,
     announce ready tasks, send replies and take in what foreign workers say. The workers are those
-    of the [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
-    end. A role that is removed from the file claims no more, and one that is added gets a worker,
-    unless agents here run without a sandbox and could have written that themselves. All agents that
-    have a profile (agents/NAME.md) share one worker, `agentq worker --agents`. Several may run, on
-    one machine or on many: each loop runs in one of them, and in another soon after that one is
-    gone. The HTTP API is served as `agentq serve` does; if it cannot be, all else runs without. On
-    a terminal a link is printed that logs your browser in, once, and a block below the log shows
-    the roles, what runs and what waits for you.
+    of the [roles.NAME] in agentq.toml that name an agent or a command; they are started again when
+    they end. A role that is removed from the file claims no more, and one that is added gets a
+    worker, unless agents here run without a sandbox and could have written that themselves. All
+    agents that have a profile (agents/NAME.md) share one worker, `agentq worker --agents`. Several
+    may run, on one machine or on many: each loop runs in one of them, and in another soon after
+    that one is gone. The HTTP API is served as `agentq serve` does; if it cannot be, all else runs
+    without. On a terminal a link is printed that logs your browser in, once, and a block below the
+    log shows the roles, what runs and what waits for you.
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
