@@ -205,3 +205,39 @@ def test_kanban_runs_to_its_end_with_one_approval(repository: Path, ups: Ups) ->
     run_program("apply", "run-1.work").ok()
     assert (repository / "fake-agent" / "run-1.work.md").exists()
     run_program("verify").ok()
+
+
+@pytest.mark.long
+def test_the_organisation_runs_at_once(repository: Path, ups: Ups) -> None:
+    """33 agents and one process for them; a mention wakes the ceo, and nobody else."""
+    run_program("init", "--template", "organisation", "--agent", "fake", "--yes").ok()
+    assert "/dashboard.md" in (repository / ".gitignore").read_text()
+    run_program("agents", "check").ok()
+    ups.start("--no-http")
+    run_program("submit", "-t", "ceo", "--id", "task-a", "Decide what comes first").ok()
+    run_program("submit", "-t", "backend-engineer", "--id", "task-b", "Mend the import").ok()
+    run_program("wait", "task-a", "task-b", "--timeout", "120s").ok()
+    assert _wakes() == []
+    run_program("comment", "task-b", "@ceo look at this", "--by", "bob").ok()
+    wakes = eventually(_wakes, 60)
+    assert [each["to"] for each in wakes] == ["ceo"]
+    run_program("wait", wakes[0]["id"], "--timeout", "120s").ok()
+    assert "# Dashboard" in (repository / "dashboard.md").read_text()
+
+
+def _wakes() -> list[dict[str, str]]:
+    found: list[dict[str, str]] = (
+        run_program("list", "--json", "--type", "wake").ok().json()["tasks"]
+    )
+    return found
+
+
+@pytest.mark.long
+def test_nightly_looks_back_and_proposes(repository: Path, ups: Ups) -> None:
+    run_program("init", "--template", "nightly", "--agent", "fake", "--yes").ok()
+    run_program("agents", "check").ok()
+    run_program("schedules", "check").ok()
+    listed = run_program("schedules", "--json").ok().json()["schedules"]
+    assert [each["name"] for each in listed] == ["nightly"]
+    ups.start("--no-http")
+    run_program("run", "learn", "--wait").ok()

@@ -126,6 +126,7 @@ def _plan(session: Session, agent: str | None, *, yes: bool, template: str) -> R
 
 def _keep_out_of_git(settings: Settings) -> Ignored:
     """Name what was made here in .gitignore, where this folder is in a repository."""
+    from agentq.organisation.dashboard import FILE_NAME as DASHBOARD
     from agentq.settings import FILE_NAME, MEMORY
     from agentq.settings.gitignore import ignore
     from agentq.settings.references import plain_secrets
@@ -142,6 +143,8 @@ def _keep_out_of_git(settings: Settings) -> Ignored:
         made = [*(each for each in made if each != here), *map(Path, local_files(settings))]
     top = [path for path in made if not any(other in path.parents for other in made)]
     made = [*top, here / f"{FILE_NAME}.before-move"]
+    if (here / DASHBOARD).is_file():
+        made.append(here / DASHBOARD)  # written anew all the time, and brought into workspaces
     file = here / FILE_NAME
     if file.is_file() and plain_secrets(file):
         made.append(file)
