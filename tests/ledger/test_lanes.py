@@ -90,6 +90,7 @@ def test_people_hear_of_circuits_that_no_attempt_has_opened(env: LedgerEnv, outb
     env.ledger.open_circuit("acme", env.clock() + 60_000, "quota", "ann")
     env.ledger.open_circuit("acme", env.clock() + 90_000, "quota", "ann")  # only longer
     role, provider = outbox.batch("notify:ops", 10)
+    assert role.id != provider.id
     assert (role.task.id, role.task.to, role.task.state) == ("", "worker", State.PENDING)
     assert role.data["text"] == "role worker needs a person: no program"
     assert (provider.task.to, provider.data["kind"]) == ("", "circuit_open")

@@ -399,6 +399,10 @@ class Checker:
             if sequence in self.outbox:
                 continue
             effect_id = f"{key}.{version}.{number}"
+            if not key:  # of no task: its id is what it says, and when
+                self._check_of_no_task(call, payload)
+                self.outbox[sequence] = (effect_id, lane, payload)
+                continue
             if effect_id in self.effects_seen:
                 raise Violation(EFFECTS, f"effect {effect_id} was stored twice")
             self.effects_seen.add(effect_id)
@@ -417,6 +421,13 @@ class Checker:
             effect_id, lane, _ = self.outbox.pop(sequence)
             if effect_id not in self.model.delivered or sequence not in call.sequences:
                 raise Violation(EFFECTS, f"effect {effect_id} ({lane}) vanished undelivered")
+
+    @staticmethod
+    def _check_of_no_task(call: Call, payload: str) -> None:
+        """Only circuits are told without a task."""
+        plain = msgspec.json.decode(payload)
+        if call.verb != "circuit" or (plain["effect"], plain["kind"]) != ("Notify", "circuit_open"):
+            raise Violation(EFFECTS, f"{call.verb} told {payload} of no task")
 
 
 def _described(lane: str, payload: str, task_id: str) -> Expected:

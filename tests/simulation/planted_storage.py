@@ -327,9 +327,10 @@ def a_submit_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
         specs: Sequence[Spec],
         generated: Collection[str] = (),
         fence: tuple[int, int] | None = None,
+        *more: Any,
     ) -> list[Submitted]:
         try:
-            return real(self, specs, generated, fence)
+            return real(self, specs, generated, fence, *more)
         except Unavailable:
             decide, now = transition.transition, self._store.now()
             tasks = [decide(None, triggers.Submit(spec), now).task for spec in specs]

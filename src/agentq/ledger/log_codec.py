@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import msgspec
@@ -12,6 +13,9 @@ from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import TRIGGERS, Event, LogEntry, Submit, Trigger, trigger_name
 from agentq.ledger.codec import CODES, STATES, decoder, encode, sparse
+
+#: What fits into a column of four bytes.
+_INT_MAX = 2**31
 
 
 def encode_trigger(trigger: Trigger) -> str:
@@ -61,9 +65,12 @@ def effects_of_role(tx: Tx, role: str, effect: Effect) -> list[EffectRow]:
     lanes = lanes_of(effect.lane, tx.lanes())
     if not lanes:
         return []
-    said = {"effect": type(effect).__name__, "role": role, "at": tx.now()}
+    now = tx.now()
+    said = {"effect": type(effect).__name__, "role": role, "at": now}
     payload = encode({**said, **msgspec.to_builtins(sparse(effect))}).decode()
-    return [EffectRow(0, 0, 0, lane, payload) for lane in lanes]
+    # No task, and so no version, gives it an id: its moment and what it says do.
+    version, number = now // 1000 % _INT_MAX, zlib.crc32(payload.encode()) % _INT_MAX
+    return [EffectRow(0, version, number, lane, payload) for lane in lanes]
 
 
 def to_event_row(key: int, event: Event, data: str) -> EventRow:

@@ -191,7 +191,7 @@ def notice_of(effect: OutboundEffect, target: NotifyTarget) -> Notice:
     text = str(effect.data.get("text", ""))
     title = task.spec.title or task.spec.instructions.strip().partition("\n")[0]
     return Notice(
-        id=f"{DOMAIN}-{effect.id if task.id else _id_of_role(effect)}",
+        id=f"{DOMAIN}-{effect.id}",
         kind=kind,
         severity=target.rules.severity_of(kind),
         task=task.id,
@@ -200,7 +200,3 @@ def notice_of(effect: OutboundEffect, target: NotifyTarget) -> Notice:
         text="" if text == title else text,
         at=iso(task.updated_at) or "",
     )
-
-
-def _id_of_role(effect: OutboundEffect) -> str:
-    return f"{effect.data.get('at')}.{effect.task.to or 'provider'}"
