@@ -83,11 +83,12 @@ def up(
     in what foreign workers say. The workers are those of the
     [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
     end. A role that is removed from the file claims no more, and one that is added gets a worker,
-    unless agents here run without a sandbox and could have written that themselves. Several may
-    run, on one machine or on many: each loop runs in one of them, and in another soon after that
-    one is gone. The HTTP API is served as `agentq serve` does; if it cannot be, all else runs
-    without. On a terminal a link is printed that logs your browser in, once, and a block below the
-    log shows the roles, what runs and what waits for you.
+    unless agents here run without a sandbox and could have written that themselves. All agents that
+    have a profile (agents/NAME.md) share one worker, `agentq worker --agents`. Several may run, on
+    one machine or on many: each loop runs in one of them, and in another soon after that one is
+    gone. The HTTP API is served as `agentq serve` does; if it cannot be, all else runs without. On
+    a terminal a link is printed that logs your browser in, once, and a block below the log shows
+    the roles, what runs and what waits for you.
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
@@ -95,8 +96,9 @@ def up(
     from agentq.core.access import SYSTEM, Action
     from agentq.daemon.carriers import PluginPlace
     from agentq.daemon.leader import check_term
-    from agentq.daemon.role_changes import RoleChanges, started_roles
+    from agentq.daemon.role_changes import RoleChanges, has_agents, started_roles
     from agentq.daemon.up import Daemon, Options
+    from agentq.daemon.workers import ALL_AGENTS
     from agentq.schedules.opening import file_schedules
     from agentq.settings import environment
     from agentq.settings.webhooks import WebhooksFile
@@ -115,7 +117,11 @@ def up(
         _log(session, as_json=as_json)
         settings = queue.installation.settings
         listed = {} if no_workers else settings.workers
-        changes = None if no_workers else RoleChanges(settings.source, listed)
+        roles = started_roles(listed)
+        agents: Path | None = settings.agents_folder
+        if not no_workers and has_agents(settings.agents_folder):
+            roles, agents = [*roles, ALL_AGENTS], None
+        changes = None if no_workers else RoleChanges(settings.source, listed, agents)
         http = None if no_http else (host, port, names)
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
@@ -126,7 +132,6 @@ def up(
             plugins=PluginPlace(settings.source, settings.home, environment()),
             pulls=PullRequests(queue, SYSTEM),
         )  # fmt: skip
-        roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)
         heed_signals(partial(_stop, daemon, fleet), daemon.hurry, daemon.ringer())
         daemon.run()

@@ -30,6 +30,16 @@ class BusySlot:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedRole:
+    """Another role that the same process claims for, once it has something to do."""
+
+    role: str
+    agent: str = ""
+    slots: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReport:
     """What a process that claims for a role says of itself. `problem` is why it claims nothing."""
 
@@ -42,6 +52,8 @@ class WorkerReport:
     problem: str = ""
     is_ending: bool = False
     busy: tuple[BusySlot, ...] = ()
+    #: The others that it claims for, as a process does that works for many agents.
+    also: tuple[ServedRole, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Roles that come and go in agentq.toml while `agentq up` runs.
+"""Roles that come and go in agentq.toml while `agentq up` runs, and agents that have profiles.
 
 Only the file that this process was started with is looked at, never one of a workspace. An agent
 that runs without a sandbox can write that file, and must not give itself a worker of its own
-making: once a role without one has run here, new roles wait for the next start.
+making: once a role without one has run here, new roles wait for the next start. All agents with
+profiles have one worker, which follows their files by the same rule (`settings.profile_changes`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import NamedTuple
 
 from agentq.core.errors import AgentqError
 from agentq.daemon.loop import log
+from agentq.daemon.workers import ALL_AGENTS
 from agentq.settings import read_file
+from agentq.settings.profiles import profiles
 from agentq.settings.reloading import file_signature
 from agentq.settings.roles import RoleSettings
 
@@ -33,11 +36,21 @@ def started_roles(workers: Mapping[str, RoleSettings]) -> list[str]:
     return [role for role, each in workers.items() if each.agent or each.command]
 
 
+def has_agents(folder: Path) -> bool:
+    """Whether an agent has a profile there by which it can work."""
+    found = profiles(folder).values() if folder.is_dir() else ()
+    return any(each.settings.agent or each.settings.command for each in found)
+
+
 class RoleChanges:
     """Compares the roles that have workers with those in the file; one `stat` if it is the same."""
 
-    def __init__(self, source: str, workers: Mapping[str, RoleSettings]) -> None:
-        """`source` is where the settings are from, `workers` the roles in them."""
+    def __init__(
+        self, source: str, workers: Mapping[str, RoleSettings], agents: Path | None = None
+    ) -> None:
+        """`source` is where the settings are from, `workers` the roles in them, and `agents` the
+        folder of profiles as long as no worker was started for it."""
+        self._agents = agents
         self._path = Path(source) if source.startswith("/") else None
         self._running = started_roles(workers)
         self._seen = file_signature(self._path)
@@ -49,6 +62,13 @@ class RoleChanges:
 
     def look(self) -> RoleChange:
         """Return what has changed since the last look. An unreadable file changes nothing."""
+        found = self._look_at_roles()
+        if self._agents is None or not has_agents(self._agents):
+            return found
+        self._agents = None
+        return RoleChange((*found.added, *self._allowed([ALL_AGENTS])), found.removed)
+
+    def _look_at_roles(self) -> RoleChange:
         seen = file_signature(self._path)
         if self._path is None:
             return NO_CHANGE

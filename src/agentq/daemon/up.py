@@ -200,7 +200,7 @@ class Daemon:
         """Run until stopped. The calling thread stays here: workers end with it."""
         self._check_lanes()
         names = ", ".join(runner.name for runner in self.runners)
-        roles = ", ".join(child.role for child in self.workers.children) or "none"
+        roles = ", ".join(child.name for child in self.workers.children) or "none"
         log.info("up: as %s; loops: %s; workers: %s", self.leader.holder, names, roles)
         try:
             for runner in self.runners:

@@ -21,10 +21,15 @@ _STEADY_SECONDS = 60.0
 FINISH_SIGNAL = signal.SIGUSR1
 
 
+#: In place of a role: the one worker of all agents that have profiles.
+ALL_AGENTS = "--agents"
+
+
 @dataclass
 class WorkerProcess:
     """A worker process of a role, or the slot of one that ended."""
 
+    #: As `agentq worker` takes it.
     role: str
     process: subprocess.Popen[bytes] | None = None
     #: Readable when it has ended; open while `process` is set.
@@ -34,6 +39,11 @@ class WorkerProcess:
     start_at: float = 0.0
     #: Whether it is not to be started again.
     is_retired: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the log calls it."""
+        return self.role.removeprefix("--")
 
 
 class Workers:
@@ -98,14 +108,14 @@ class Workers:
             )
             child.pidfd = os.pidfd_open(child.process.pid)
         except OSError as error:
-            log.error("worker %s: could not be started: %s", child.role, error)
+            log.error("worker %s: could not be started: %s", child.name, error)
             if child.process is not None:  # started, but its end cannot be watched
                 child.process.kill()
                 child.process.wait()
                 child.process = None
             self._put_off(child)
             return
-        log.info("worker %s: started, process %d", child.role, child.process.pid)
+        log.info("worker %s: started, process %d", child.name, child.process.pid)
 
     def gone(self) -> bool:
         """Whether none of them runs any more."""
@@ -117,7 +127,7 @@ class Workers:
         status = None if child.process is None else child.process.poll()
         if status is None:
             return
-        log.log(20 if status == 0 else 30, "worker %s: ended (%s)", child.role, _in_words(status))
+        log.log(20 if status == 0 else 30, "worker %s: ended (%s)", child.name, _in_words(status))
         if time.monotonic() - child.started_at >= _STEADY_SECONDS:
             child.ends = 0
         child.process = None

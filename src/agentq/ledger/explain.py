@@ -47,6 +47,8 @@ class Facts:
     barred: tuple[str, ...] = ()
     #: Why nothing of its role may start so soon again; "" if something may.
     rate: str = ""
+    #: Why those that work for its role claim nothing at the moment, as they say.
+    not_claimed: str = ""
 
 
 def explain(task: Task, facts: Facts) -> Explanation:
@@ -115,7 +117,9 @@ def _ready(task: Task, facts: Facts) -> list[Cause]:
         causes.append((facts.rate, f"wait; `agentq limits {task.to} --rate N/TIME` changes it"))
     causes += _budgets(task, facts) + _resources(facts)
     remedy = f"`agentq worker {task.to}` starts one"
-    if not facts.seen_at:
+    if facts.not_claimed and not causes:
+        causes.append((f"nobody claims for role {task.to}: {facts.not_claimed}", "wait"))
+    elif not facts.seen_at:
         causes.append((f"no worker has ever asked for role {task.to}", remedy))
     elif facts.now - facts.seen_at > 120_000:
         ago = format_duration((facts.now - facts.seen_at) // 1000)

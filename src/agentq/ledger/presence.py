@@ -11,7 +11,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from agentq.contracts.overview_values import BusySlot, RunningTask, WorkerInfo, WorkerReport
+from agentq.contracts.overview_values import (
+    BusySlot,
+    RunningTask,
+    ServedRole,
+    WorkerInfo,
+    WorkerReport,
+)
 from agentq.contracts.store import Changes, Expired, LeaseRow, Store, Tx
 from agentq.core import triggers as t
 from agentq.core.errors import Invalid
@@ -27,8 +33,8 @@ PREFIX = "worker:"
 LEASE_MS_MAX = 3600_000
 #: How long one that is gone is still listed.
 GONE_MS = 600_000
-#: Attempts that a report may name, and characters of each of its shorter words.
-BUSY_MAX, _WORD_CHARS_MAX = 100, 200
+#: Attempts that a report may name, further roles, and characters of each of its shorter words.
+BUSY_MAX, ALSO_MAX, _WORD_CHARS_MAX = 100, 10_000, 200
 
 
 class _StoredReport(msgspec.Struct, frozen=True):
@@ -41,7 +47,8 @@ class _StoredReport(msgspec.Struct, frozen=True):
 
 def report_worker(store: Store, holder: str, report: WorkerReport, lease_ms: int) -> None:
     """Take a report: the worker counts as there for so long. With a lease of 0 it has ended."""
-    check_role(report.role)
+    for role in (report.role, *(each.role for each in report.also[:ALSO_MAX])):
+        check_role(role)
     check_trigger(t.ClaimTask(holder, 60_000))
     if type(lease_ms) is not int or not 0 <= lease_ms <= LEASE_MS_MAX:
         raise Invalid(
@@ -84,6 +91,15 @@ def _bounded(report: WorkerReport) -> WorkerReport:
         agent=shorten(report.agent, _WORD_CHARS_MAX),
         problem=shorten(report.problem, SUMMARY_CHARS_MAX),
         busy=busy,
+        also=tuple(
+            ServedRole(
+                each.role,
+                shorten(each.agent, _WORD_CHARS_MAX),
+                each.slots,
+                shorten(each.problem, SUMMARY_CHARS_MAX),
+            )
+            for each in report.also[:ALSO_MAX]
+        ),
     )
 
 
@@ -106,22 +122,32 @@ def workers_in(
         kept = decoder(_StoredReport).decode(row.body)
         said = kept.report
         spoken = {(each.task_id, each.epoch): each for each in said.busy}
-        tasks = [
-            _with_words(task, spoken.get((task.task_id, task.epoch)), kept.seen_at)
-            for task in held.pop((said.role, row.holder), ())
-        ]
-        found.append(
-            WorkerInfo(
-                row.holder, said.role, True, row.expires_at <= now, kept.since, kept.seen_at,
-                said.machine, said.pid, said.version, said.agent, said.slots, said.problem,
-                said.is_ending, tuple(tasks),
-            )
-        )  # fmt: skip
+        own = ServedRole(said.role, said.agent, said.slots, said.problem)
+        for each in (own, *said.also):
+            tasks = [
+                _with_words(task, spoken.get((task.task_id, task.epoch)), kept.seen_at)
+                for task in held.pop((each.role, row.holder), ())
+            ]
+            found.append(
+                WorkerInfo(
+                    row.holder, each.role, True, row.expires_at <= now, kept.since, kept.seen_at,
+                    said.machine, said.pid, said.version, each.agent, each.slots, each.problem,
+                    said.is_ending, tuple(tasks),
+                )
+            )  # fmt: skip
     found += [
         WorkerInfo(holder, role, reports=False, running=tuple(tasks))
         for (role, holder), tasks in held.items()
     ]
     return sorted(found, key=lambda each: (not each.reports, each.is_gone, each.role, each.holder))
+
+
+def not_claimed(rows: Iterable[LeaseRow], role: str, now: int) -> str:
+    """Why those that work for a role claim nothing at the moment; "" if one does, or none is."""
+    problems = [
+        each.problem for each in workers_in(rows, (), now) if each.role == role and not each.is_gone
+    ]
+    return problems[0] if problems and all(problems) else ""
 
 
 def _with_words(task: RunningTask, said: BusySlot | None, seen_at: int) -> RunningTask:

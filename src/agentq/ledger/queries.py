@@ -240,6 +240,7 @@ class LedgerQueries:
         from agentq.ledger.circuits import held_back, role_circuit
         from agentq.ledger.costs import spent_today
         from agentq.ledger.explain import Facts, explain, when
+        from agentq.ledger.presence import not_claimed
 
         def look(reader: Reader) -> Explanation:
             found = reader.tasks([key])
@@ -270,6 +271,7 @@ class LedgerQueries:
                 _empty_trees(reader, found[0].hot),
                 self._barred(reader, task, roles, four_eyes=four_eyes),
                 empty_in_words(role, now, when(next_token_at(role, now), now)),
+                not_claimed(reader.leader_leases(), role.name, now),
             )
             return explain(task, facts)
 

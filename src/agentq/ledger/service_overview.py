@@ -48,5 +48,6 @@ class OverviewService(QueryService):
         from agentq.ledger.presence import report_worker
 
         # Whoever may claim for a role may say that it does.
-        self._check(who, Action.CLAIM, role=report.role)
+        for role in (report.role, *(each.role for each in report.also)):
+            self._check(who, Action.CLAIM, role=role)
         report_worker(self._store, holder, report, lease_ms)

@@ -140,6 +140,8 @@ class Wakeups:
         last = max(self._last.get(ALL_TOPICS, 0), 0)
         if last > int(number):
             return [ALL_TOPICS]
+        if ALL_TOPICS in topics:
+            return sorted(topic for topic, rung in self._last.items() if rung > int(number))
         return sorted(topic for topic in topics if self._last.get(topic, 0) > int(number))
 
     def _note(self, topics: frozenset[str]) -> None:
@@ -151,7 +153,7 @@ class Wakeups:
 
     def _pass_on(self, topics: frozenset[str]) -> None:
         self._note(topics)
-        wanted = list(self._bells) if ALL_TOPICS in topics else topics
+        wanted = list(self._bells) if ALL_TOPICS in topics else [*topics, ALL_TOPICS]
         for topic in wanted:
             for bell in self._bells.get(topic, ()):
                 bell.rung.set()

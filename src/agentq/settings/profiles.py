@@ -30,6 +30,8 @@ SUFFIX = ".md"
 PROFILE_BYTES_MAX = 128 * 1024
 #: A folder with more files than this is another folder.
 PROFILES_MAX = 10_000
+#: Agents at once of one process that works for all of them: so many files are made room for.
+SLOTS_MAX = 500
 #: Beside profiles, and not one: what all agents of the folder are told.
 NEIGHBOUR = "AGENTS.md"
 #: What may wake an agent besides its clock.
@@ -114,8 +116,17 @@ def profile_names(folder: Path) -> list[str]:
             names = [each.name for each, _ in zip(entries, range(PROFILES_MAX), strict=False)]
     except OSError:
         return []
-    files = (name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
-    return sorted(name.removesuffix(SUFFIX) for name in files if name != NEIGHBOUR)
+    return sorted(name_of_file(name) for name in names if is_profile_file(name))
+
+
+def is_profile_file(name: str) -> bool:
+    """Whether a file of the folder is a profile, by its name."""
+    return name.endswith(SUFFIX) and not name.startswith(".") and name != NEIGHBOUR
+
+
+def name_of_file(name: str) -> str:
+    """The agent whose file has this name."""
+    return name.removesuffix(SUFFIX)
 
 
 def read_profile(folder: Path, name: str) -> Profile:

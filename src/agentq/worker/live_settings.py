@@ -7,23 +7,37 @@ the task whose attempt is the first to work by it.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from agentq.core.errors import AgentqError, Stale, Unavailable
 from agentq.core.values import replace
-from agentq.settings.reloading import RoleSettingsFile, settings_digest
+from agentq.settings.reloading import settings_digest
 
 if TYPE_CHECKING:
+    from agentq.settings.roles import RoleSettings
     from agentq.worker.attempt import Attempt
     from agentq.worker.worker_context import WorkerContext
 
 log = logging.getLogger("agentq.worker")
 
 
+class SettingsSource(Protocol):
+    """A file that says how a role works: a table of agentq.toml, or an agent's profile."""
+
+    path: Path | None
+    settings: RoleSettings
+    #: Why not all of the file is used; "" if it is.
+    problem: str
+
+    def refresh(self) -> tuple[str, ...]:
+        """Look at the file; return the names of the settings that differ now."""
+
+
 class LiveSettings:
     """What a worker works by, as its settings file says now."""
 
-    def __init__(self, file: RoleSettingsFile) -> None:
+    def __init__(self, file: SettingsSource) -> None:
         self._file = file
         self._problem = ""
 

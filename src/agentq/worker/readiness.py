@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError
+from agentq.core.limits import NO_LIMITS
+from agentq.core.task import NO_USAGE
 from agentq.core.values import replace
+from agentq.settings.roles import permissions_of
 from agentq.worker.preflight import (
     RoleCheck,
     Surroundings,
@@ -75,7 +78,7 @@ class Readiness:
         #: Whether the set-up of the role is known to have failed in a fresh tree.
         self._fails_setup = False
         self._verdict: AttemptResult | None = None
-        self._stamp: object = None
+        self._stamp: tuple[object, ...] = ()
         self._stamped_at = self._asked_at = 0.0
         self._told = ""
         self._closed = False
@@ -95,6 +98,25 @@ class Readiness:
         self._thread = threading.Thread(target=self._check_alone, name="preflight", daemon=True)
         self._thread.start()
         return False
+
+    def go_on(self, shared: WorkerContext, wake: Callable[[], None]) -> None:
+        """Serve the next worker of the role, which need not find out again what is known."""
+        self._shared, self._wake, self._closed = shared, wake, False
+
+    def trust(self, other: Readiness) -> None:
+        """Take over what was found out for another role that works alike in the same place."""
+        if self._ready or not other._ready or other._is_checking:
+            return
+        stamp, known = self._stamp_now(), other._stamp
+        if stamp[1:] == known[1:] and self._alike() == other._alike():
+            self._stamp, self._stamped_at = stamp, other._stamped_at
+            self._ready, self.tool_version = True, other.tool_version
+
+    def _alike(self) -> object:
+        """What two roles have in common of which one cannot work where the other can."""
+        settings = self._shared.settings
+        word = permissions_of(settings, self._shared.role)
+        return replace(settings, instructions="", limits=NO_LIMITS, slots=1, budget=NO_USAGE), word
 
     def look_at(self, shared: WorkerContext) -> None:
         """Look again before the next claim: the settings of the role have changed."""
@@ -146,7 +168,7 @@ class Readiness:
             shared.role, shared.settings, shared.agent, shared.environment, shared.workspaces.root
         )
 
-    def _stamp_now(self) -> object:
+    def _stamp_now(self) -> tuple[object, ...]:
         """What changes when the program is installed, replaced or removed, or settings change."""
         program = program_of(self._where())
         try:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,15 +27,17 @@ from agentq.core.triggers import FailureKind
 from agentq.worker.attempt import Attempt
 from agentq.worker.disk_quota import TotalQuota
 from agentq.worker.internal_errors import named, unfailing
+from agentq.worker.places import Place, Slot
 from agentq.worker.readiness import Readiness
 from agentq.worker.stream import Stop
 from agentq.worker.told_messages import MessageRounds
-from agentq.worker.warm import WarmSlot, warm_slot
 from agentq.worker.worker_context import WorkerContext
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
     from agentq.contracts.delivery import Hint, Inbox
+    from agentq.contracts.service import Service
+    from agentq.core.access import Principal
     from agentq.worker.live_settings import LiveSettings
 
 log = logging.getLogger("agentq.worker")
@@ -59,25 +61,6 @@ _NO_SUCH_TASK = (
 )
 
 
-@dataclass
-class Slot:
-    """A place for one agent, and what is on it now."""
-
-    number: int
-    attempt: Attempt | None = None
-    thread: threading.Thread | None = None
-    warm: WarmSlot | None = None
-    #: By which settings its warm agent was started.
-    shared: WorkerContext | None = None
-
-    def renew(self, shared: WorkerContext) -> None:
-        """Replace an agent that stays and was started by other settings."""
-        if self.shared is not shared:
-            if self.warm is not None:
-                self.warm.close()
-            self.warm, self.shared = warm_slot(shared), shared
-
-
 class Worker:
     """Runs one role. `drain` and `hurry` may be called from signal handlers."""
 
@@ -91,10 +74,19 @@ class Worker:
         limit: int = 0,
         live: LiveSettings | None = None,
         started: Callable[[Attempt], None] = lambda _: None,
+        place: Place | None = None,
     ) -> None:
-        """Without `live` the settings stay what they are."""
+        """Without `live` the settings stay what they are. `place` is for one of many workers in
+        a process: what it hears by, and what it knows from before."""
         self.shared = shared
-        self.readiness = shared.readiness = Readiness(shared, self._look_now)
+        self._inbox = place.inbox if place is not None else None
+        self._together = place.together if place is not None else None
+        known = place.readiness if place is not None else None
+        if known is None:
+            known = Readiness(shared, self.look_now)
+        else:
+            known.go_on(shared, self.look_now)
+        self.readiness = shared.readiness = known
         self._live = live
         self._quota = TotalQuota(shared.workspaces.root)
         self.slots: list[Slot] = []
@@ -113,6 +105,7 @@ class Worker:
         self._beat_at = 0.0
         self._look_at = self._eager_until = 0.0
         self._worked_at = -LOOK_SECONDS
+        self._idle_since = time.monotonic()
         self._messages = MessageRounds()
         self._hints: list[Hint] = []
         #: Of the hints that were followed last, those that gave no claim.
@@ -142,7 +135,7 @@ class Worker:
         """A file that wakes the claim loop when it is written to; the caller closes it."""
         return os.dup(self._waker)
 
-    def _look_now(self) -> None:
+    def look_now(self) -> None:
         """Wake the loop to claim: what kept it from that is gone, or known."""
         self._look_at = 0.0
         self._wake_up()
@@ -156,6 +149,11 @@ class Worker:
         return [slot.attempt for slot in self.slots if slot.attempt is not None]
 
     @property
+    def idle_seconds(self) -> float:
+        """For how long nothing has run here."""
+        return 0.0 if self.running else time.monotonic() - self._idle_since
+
+    @property
     def problem(self) -> str:
         """Why nothing is claimed here; "" if something is."""
         return self.readiness.problem or self._quota.problem or self._error
@@ -165,7 +163,7 @@ class Worker:
     def run(self) -> None:
         """Work until `drain` or `hurry`, or until `limit` tasks are done and nothing runs, or
         until nothing runs after `finish`."""
-        inbox = self.shared.queue.inbox(self.shared.role)
+        inbox = self._inbox or self.shared.queue.inbox(self.shared.role)
         try:
             while not self.draining and (self._wants_more or self.running):
                 self._write_health()
@@ -216,7 +214,7 @@ class Worker:
         # a provider. No hint may come for it for a while, so we look more often for a while.
         eager = POLL_SECONDS if now < self._eager_until else LOOK_SECONDS
         most = _AWAY_SECONDS if self._broker_error else LOOK_SECONDS
-        self._look_at = now + min(eager, most) * _spread()
+        self._look_at = now + min(eager, most) * spread()
         return True
 
     def _note_broker_error(self, inbox: Inbox, now: float) -> None:
@@ -226,7 +224,7 @@ class Worker:
         if not self._broker_error:
             # Where there was work lately there may be more, and no hint comes for it now.
             busy = now - self._worked_at < LOOK_SECONDS
-            self._look_at = 0.0 if busy else min(self._look_at, now + _AWAY_SECONDS * _spread())
+            self._look_at = 0.0 if busy else min(self._look_at, now + _AWAY_SECONDS * spread())
             log.warning(
                 "no hints come, work is looked for every %.0f s and after each task: %s",
                 _AWAY_SECONDS, inbox.error,
@@ -238,7 +236,8 @@ class Worker:
     def _wanted(self) -> int:
         if not self._wants_more:
             return 0
-        free = max(self.shared.settings.slots - len(self.running), 0)
+        running = self._together.running() if self._together is not None else len(self.running)
+        free = max(self.shared.settings.slots - running, 0)
         if free and not self.readiness.may_claim():
             return 0
         if free and self._quota.is_over(self.shared.settings.disk_total_bytes):
@@ -261,6 +260,10 @@ class Worker:
     def _fill(self, claim_some: Callable[[int], list[Claim]]) -> bool:
         """Claim for the free slots; True if something was claimed."""
         self._refresh()
+        with nullcontext() if self._together is None else self._together.lock:
+            return self._fill_slots(claim_some)
+
+    def _fill_slots(self, claim_some: Callable[[int], list[Claim]]) -> bool:
         wanted = self._wanted()
         if not wanted:
             return False
@@ -304,7 +307,7 @@ class Worker:
             self.refused_hints += len(self._refused)
             now = time.monotonic()
             self._eager_until = now + LOOK_SECONDS
-            self._look_at = min(self._look_at, now + POLL_SECONDS * _spread())
+            self._look_at = min(self._look_at, now + POLL_SECONDS * spread())
         return claims
 
     def _log_error(self, text: str) -> None:
@@ -345,7 +348,7 @@ class Worker:
                 self.failed += 1
             self._ended(attempt, verdict)
         finally:
-            slot.attempt = None
+            slot.attempt, self._idle_since = None, time.monotonic()
             if self._broker_error or time.monotonic() < self._eager_until:
                 self._look_at = 0.0  # no hint may come for the next
             self._wake_up()
@@ -415,15 +418,9 @@ class Worker:
             until_look = max(self._look_at - time.monotonic(), 0)
             return min(until_look, self.readiness.pause(), self._messages.pause(self.running))
         service, who = self.shared.service, self.shared.who
-        pause = min(POLL_SECONDS * _spread(), self.readiness.pause())
+        pause = min(POLL_SECONDS * spread(), self.readiness.pause())
         try:
-            wake_at = service.next_wake(who)
-            if wake_at:
-                until_due = (wake_at - service.now()) / 1000
-                if until_due <= 0:
-                    service.tick(who)
-                    return 0
-                pause = min(pause, until_due)
+            return min(pause, until_due(service, who))
         except Unavailable as error:
             self._log_error(str(error))
         return pause
@@ -467,6 +464,18 @@ class Worker:
             attempt.stop(Stop(AttemptOutcome.INTERRUPTED, "the worker shuts down", at_once))
 
 
-def _spread() -> float:
+def until_due(service: Service, who: Principal) -> float:
+    """Seconds until the next timer of the ledger; one that is due is applied."""
+    wake_at = service.next_wake(who)
+    if not wake_at:
+        return math.inf
+    left = (wake_at - service.now()) / 1000
+    if left > 0:
+        return left
+    service.tick(who)
+    return 0.0
+
+
+def spread() -> float:
     """A random factor around 1: a thousand workers must not ask at the same moment."""
     return 0.8 + time.perf_counter_ns() % 400 / 1000

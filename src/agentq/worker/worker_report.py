@@ -25,11 +25,12 @@ def report_of(worker: Worker) -> WorkerReport:
         this_process(worker.shared.role, agent=settings.agent_name, slots=settings.slots),
         problem=worker.problem,
         is_ending=worker.draining,
-        busy=tuple(_busy(attempt) for attempt in worker.running),
+        busy=tuple(busy_of(attempt) for attempt in worker.running),
     )
 
 
-def _busy(attempt: Attempt) -> BusySlot:
+def busy_of(attempt: Attempt) -> BusySlot:
+    """What is said of one attempt."""
     words = redacted_text(attempt.observer.last_words, attempt.secrets)
     seconds = time.monotonic() - attempt.started
     return BusySlot(
