@@ -83,7 +83,8 @@ class ProfileFolder:
         neighbour = file_signature(self.folder / NEIGHBOUR)
         everything = neighbour != self._neighbour
         self._neighbour = neighbour
-        added, changed = [], []
+        added: list[str] = []
+        changed: list[str] = []
         for name, signature in found.items():
             seen = self._seen.get(name)
             if not everything and seen is not None and seen.signature == signature:
@@ -212,7 +213,7 @@ def agents_by_role(known: Mapping[str, Profile], taken: Collection[str] = ()) ->
 
 def _signatures(folder: Path) -> dict[str, tuple[int, ...]]:
     """What differs once one of the files was written, by the name of its agent."""
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -46,6 +46,12 @@ class AgentTogether:
     def running(self) -> int:
         return sum(len(each.running) for each in self.workers)
 
+    def wake_others(self, worker: Worker) -> None:
+        """A slot is free again: it may be another's turn."""
+        for each in [*self.workers]:
+            if each is not worker:
+                each.look_now()
+
 
 @dataclass
 class Place:

@@ -352,6 +352,8 @@ class Worker:
             if self._broker_error or time.monotonic() < self._eager_until:
                 self._look_at = 0.0  # no hint may come for the next
             self._wake_up()
+            if self._together is not None:
+                self._together.wake_others(self)
 
     @staticmethod
     def _verdict_of(attempt: Attempt) -> AttemptResult:
