@@ -27,6 +27,7 @@ class Options:
     lease_seconds: int = 60
     trivial_tasks: int = 40
     quiet_agents: int = 200
+    profiles: int = 2_000
     #: Of each of up to eight processes.
     process_submits: int = 300
     process_claims: int = 120
@@ -63,6 +64,7 @@ class Options:
             lease_seconds=6,
             trivial_tasks=10,
             quiet_agents=20,
+            profiles=200,
             process_submits=60,
             process_claims=30,
             broker_rounds=1,

@@ -26,9 +26,7 @@ _IDLE_SECONDS = 4.0
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    (tmp_path / "agentq.toml").write_text(
-        f'[ledger]\nurl = "{url}"\n[artifacts]\nroot = "files"\n'
-    )
+    (tmp_path / "agentq.toml").write_text(f'[ledger]\nurl = "{url}"\n[artifacts]\nroot = "files"\n')
     return Settings(url, str(tmp_path / "files"), "the test")
 
 

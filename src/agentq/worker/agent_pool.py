@@ -303,8 +303,8 @@ class AgentPool:
             started=self._note_start, place=Place(inbox, known, together),
         )  # fmt: skip
         if known is None:
-            for other in reversed([*self._known.values()]):
-                worker.readiness.trust(other)
+            active = [each.worker.readiness for each in self.workers.values()]
+            any(map(worker.readiness.trust, reversed([*self._known.values(), *active])))
         if together is not None:
             together.workers.append(worker)
         one = RoleWorker(profile.name, worker, threading.current_thread(), inbox)

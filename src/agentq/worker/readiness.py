@@ -103,14 +103,16 @@ class Readiness:
         """Serve the next worker of the role, which need not find out again what is known."""
         self._shared, self._wake, self._closed = shared, wake, False
 
-    def trust(self, other: Readiness) -> None:
+    def trust(self, other: Readiness) -> bool:
         """Take over what was found out for another role that works alike in the same place."""
-        if self._ready or not other._ready or other._is_checking:
-            return
+        if not other._ready or other._is_checking:
+            return False
         stamp, known = self._stamp_now(), other._stamp
-        if stamp[1:] == known[1:] and self._alike() == other._alike():
-            self._stamp, self._stamped_at = stamp, other._stamped_at
-            self._ready, self.tool_version = True, other.tool_version
+        if stamp[1:] != known[1:] or self._alike() != other._alike():
+            return False
+        self._stamp, self._stamped_at = stamp, other._stamped_at
+        self._ready, self.tool_version = True, other.tool_version
+        return True
 
     def _alike(self) -> object:
         """What two roles have in common of which one cannot work where the other can."""
