@@ -99,6 +99,7 @@ def up(
     from agentq.daemon.role_changes import RoleChanges, has_agents, started_roles
     from agentq.daemon.up import Daemon, Options
     from agentq.daemon.workers import ALL_AGENTS
+    from agentq.organisation.wake_schedules import AgentWakes
     from agentq.schedules.opening import file_schedules
     from agentq.settings import environment
     from agentq.settings.webhooks import WebhooksFile
@@ -126,7 +127,8 @@ def up(
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
-            settings.workflows_folder, settings.agents_folder, schedules=[file_schedules(settings)],
+            settings.workflows_folder, settings.agents_folder,
+            schedules=[file_schedules(settings), AgentWakes(settings.agents_folder)],
             hooks=settings.hooks_folder,
             webhooks=WebhooksFile(settings.source, settings.webhooks).targets,
             plugins=PluginPlace(settings.source, settings.home, environment()),

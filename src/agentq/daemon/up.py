@@ -36,6 +36,7 @@ from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.loops.runs import RunsLoop
 from agentq.daemon.loops.schedules import SchedulesLoop
+from agentq.daemon.loops.wakes import WakesLoop
 from agentq.daemon.loops.webhooks import Targets, WebhooksLoop
 from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
@@ -81,7 +82,8 @@ class Options:
     on_serving: Callable[[HttpApp, str], None] | None = None
     #: The folder of workflow files; None: runs are left to others.
     workflows: Path | None = None
-    #: The folder of agents' profiles; None: no dashboard is written for them.
+    #: The folder of agents' profiles; None: no dashboard is written for them, and nobody is woken
+    #: by events.
     agents: Path | None = None
     #: The folder of hook files; None: webhooks are left to others.
     hooks: Path | None = None
@@ -146,6 +148,7 @@ class Daemon:
                 loops.append(HooksLoop(service, self.options.hooks, self.options.workflows))
         if self.options.agents is not None:
             loops.append(Dashboard(service, self.options.agents))
+            loops.append(WakesLoop(service, self.options.agents))
         if self.options.webhooks is not None:
             loops.append(WebhooksLoop(service, self.options.webhooks))
         if self.options.plugins is not None:
