@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.service import Queries, Service
     from agentq.contracts.store import Store
+    from agentq.core.causation import LoopCaps
     from agentq.delivery.rabbitmq.diagnostics import BrokerFacts
     from agentq.ledger.ledger import Ledger
     from agentq.ledger.queries import LedgerQueries
@@ -200,6 +201,11 @@ class WiredInstallation:
     def local_origin(self) -> str:
         """The same by number, and the machine."""
         return f"uid {os.geteuid()} on {os.uname().nodename}"
+
+    @property
+    def loop_caps(self) -> LoopCaps:
+        """What agents may cause by themselves."""
+        return self.settings.loops
 
     @property
     def keep_audit_ms(self) -> int:

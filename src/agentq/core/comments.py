@@ -6,6 +6,7 @@ import hashlib
 import re
 
 from agentq.core import triggers as t
+from agentq.core.effects import Notify
 from agentq.core.limits import shorten
 from agentq.core.steps import Step, annotated, fenced_out
 from agentq.core.task import Mention, Note, Task, TaskDetails
@@ -38,7 +39,8 @@ def comment(task: Task, trigger: t.Comment, now: int) -> Step:
         marks = (*details.comment_marks, mark)[-MARKS_KEPT:]
         details = replace(details, comment_marks=marks)
     kept = None if details is task.details else details
-    return Step(task.state, "commented", (), kept, keeps_custody=True)
+    told = (Notify(trigger.notify, trigger.text),) if trigger.notify else ()
+    return Step(task.state, "commented", told, kept, keeps_custody=True)
 
 
 def _mark(task: Task, trigger: t.Comment) -> str:

@@ -305,7 +305,8 @@ class Comment:
     and takes the place of the note that this attempt left before; `denied` counts the new ones.
 
     `mentions` are those whom the text names. With a `cause` the same words of the same author for
-    the same cause, while the task stands as it stood, are one comment.
+    the same cause, while the task stands as it stood, are one comment. With `notify` people are
+    told, as of something of that kind; only the ledger itself says that.
     """
 
     by: str
@@ -316,6 +317,7 @@ class Comment:
     replaces: bool = False
     mentions: tuple[str, ...] = ()
     cause: str = ""
+    notify: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from agentq.contracts import service_values as v
 from agentq.contracts.artifacts import LINK_SECONDS, Stored, Uploaded, UploadLink
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
-from agentq.core.access import ALL, Action, Principal, PrincipalKind, allowed
+from agentq.core.access import Action, Principal, PrincipalKind, allowed
 from agentq.core.custody import must_be_verified
 from agentq.core.errors import (
     AgentqError,
@@ -39,8 +39,8 @@ from agentq.ledger.request_keys import (
     the_task_taken,
     the_tasks_taken,
 )
-from agentq.ledger.service_results import ResultService
-from agentq.ledger.submission_rules import check_children, check_reviews, child, signed
+from agentq.ledger.service_submissions import SubmissionService
+from agentq.ledger.submission_rules import check_reviews, child, signed
 from agentq.protocol.secret_detection import redact
 from agentq.protocol.structured_data import structured_data
 
@@ -61,7 +61,7 @@ def brief(text: str) -> str:
 _LINKS_MAX = 100
 
 
-class CustodyService(ResultService):
+class CustodyService(SubmissionService):
     """Submits tasks, hands them out to workers and takes their reports in."""
 
     def submit(
@@ -84,8 +84,7 @@ class CustodyService(ResultService):
             self._check_attempt(who, Action.SUBMIT, *under)
             with self._noting(who, Action.SUBMIT, under[0]):
                 specs = [child(spec, under[0]) for spec in specs]
-                self._check_inputs(who, specs)
-                check_children(who, specs)
+                self._check_children(who, specs, under[0])
             fence = (self._key(under[0]), under[1])
         then = _leaving(under, leave, connection) if leave else None
         check_reviews(specs)
@@ -107,26 +106,6 @@ class CustodyService(ResultService):
         left = [each for each in staged if each[0] not in later]
         self._settle_contexts(left, {task.id for task in tasks}, specs)
         return tasks
-
-    def _check_submission(self, who: Principal, specs: Sequence[Spec]) -> None:
-        """Check every role that is asked for work, now or by what comes next."""
-        if not who.roles:
-            self._check(who, Action.SUBMIT, "others")
-            return
-        for spec in specs:
-            for each in (spec, *all_next(spec)):
-                self._check(who, Action.SUBMIT, role=each.to)
-                if each.gates.reviewer:
-                    self._check(who, Action.SUBMIT, role=each.gates.reviewer)
-
-    def _check_inputs(self, who: Principal, specs: Sequence[Spec]) -> None:
-        """Check what new tasks come after: whoever works on them may read it, and then so may
-        whoever reads their results."""
-        every = [each for spec in specs for each in (spec, *all_next(spec))]
-        after = {each for spec in every for each in spec.after} - {spec.id for spec in every}
-        if after and allowed(who, Action.READ) is not ALL:
-            for task in self._queries.by_id(sorted(after)).values():
-                self._check_task(who, Action.READ, task)
 
     def _submit(
         self,

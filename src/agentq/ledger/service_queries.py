@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agentq.contracts import service_values as v
     from agentq.contracts.artifacts import ArtifactStore, LivePart
     from agentq.contracts.store import ArtifactRow, Reader, Store
+    from agentq.core.causation import LoopCaps
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Task, Usage
     from agentq.core.triggers import LogEntry
@@ -80,6 +81,10 @@ class Resources(Protocol):
     @property
     def keep_audit_ms(self) -> int:
         """How long the audit log is kept."""
+
+    @property
+    def loop_caps(self) -> LoopCaps:
+        """What agents may cause by themselves."""
 
     @property
     def random_bytes(self) -> Callable[[int], bytes]:

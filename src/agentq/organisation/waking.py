@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentq.contracts.service_values import Wanted
+from agentq.core.causation import CAUSE_LABEL
 from agentq.core.counting import counted
 from agentq.core.limits import shorten
 from agentq.core.states import TERMINAL, State
@@ -152,7 +153,7 @@ def _spec(profile: Profile, news: Sequence[WakeItem], previous: Task | None, now
         type=WAKE_TYPE,
         title=title,
         instructions=instructions_of(listed, len(news), now),
-        labels={LABEL: profile.name},
+        labels={LABEL: profile.name, **({CAUSE_LABEL: news[0].task_id} if news else {})},
         inputs={
             "number": wake_number(previous) + 1,
             "looked_at": now,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.core.access import ATTEMPT_TOKEN_PREFIX
+from agentq.core.causation import LoopCaps
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid, NotFound, Unavailable
 from agentq.core.limits import RoleLimits
@@ -38,6 +39,7 @@ TABLES = {
     "broker": ("url",),
     "retention": ("keep", "audit"),
     "access": ("four_eyes",),
+    "loops": ("depth", "fan_out", "per_hour"),
 }
 #: Those that hold tables with names of the user's choice; the last are read where they are used.
 _NAMED = ("roles", "prices", "limits", "webhooks", "notify", "kanban", "git")
@@ -87,6 +89,8 @@ class Settings:
     keys: Mapping[str, KeyLimits] = field(default_factory=dict, kw_only=True)
     #: Who is told of what happens to tasks.
     webhooks: Mapping[str, WebhookSettings] = field(default_factory=dict, kw_only=True)
+    #: What agents may cause by themselves.
+    loops: LoopCaps = field(default_factory=LoopCaps, kw_only=True)
 
     @property
     def roles(self) -> dict[str, RoleLimits]:
@@ -267,6 +271,7 @@ def read_file(file: Path) -> Settings:
         ),
         artifacts_credentials=credentials,
         **named,
+        loops=_loops(tables["loops"], file),
         artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
@@ -392,6 +397,13 @@ def _named_tables(tables: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
         found["webhooks"] = read_webhooks(tables["webhooks"], file)
     return found
+
+
+def _loops(table: Mapping[str, Any], file: Path) -> LoopCaps:
+    for name, value in table.items():
+        if type(value) is not int or value < 0:
+            raise Invalid(f"{name} in [loops] of {file} is a number, 0 for no cap; got {value!r}.")
+    return LoopCaps(**table)
 
 
 def _for_url(text: str, source: str) -> Settings:
