@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from agentq.contracts.service_values import Wanted
 from agentq.core.causation import CAUSE_LABEL
 from agentq.core.counting import counted
-from agentq.core.limits import shorten
+from agentq.core.limits import DAY_MS, shorten
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec
 from agentq.organisation.inbox import FAILURES_MS, InboxItem, InboxKind, inbox_of
@@ -100,14 +100,16 @@ def decide_wake(
     kinds: Collection[str] = (),
     always: bool = False,
 ) -> WakeDecision:
-    """Decide by what has come up, and by the wake before; `kinds` are those that count, if given.
+    """Decide by what has come up, and by the wake before; `kinds` are those that wake, if given.
 
     Pure: the same answer, whoever asks.
     """
     if previous is not None and previous.state not in TERMINAL:
         return WakeDecision(reason=f"its wake {previous.id} is not over")
-    news = [each for each in news_of(profile, items, previous) if not kinds or each.kind in kinds]
-    if not news and not always:
+    # What does not wake it by itself is still listed, once something else does: else it would be
+    # older than the wake, and never be seen.
+    news = news_of(profile, items, previous)
+    if not always and not any(not kinds or each.kind in kinds for each in news):
         return WakeDecision(reason=NO_WORK)
     return WakeDecision(_spec(profile, news, previous, now))
 
@@ -142,7 +144,8 @@ def wake_number(previous: Task | None) -> int:
 
 
 def _spec(profile: Profile, news: Sequence[WakeItem], previous: Task | None, now: int) -> Spec:
-    words = previous.id if previous is not None else f"first {news[0].mark if news else now}"
+    # The first of all, or since old tasks were deleted: the first of its day.
+    words = previous.id if previous is not None else f"first {now // DAY_MS}"
     name = hashlib.sha256(f"{profile.name}\0{words}".encode()).hexdigest()[:12]
     listed = news[:ITEMS_MAX]
     title = f"Wake: {counted(len(news), 'thing')} to look at" if news else "Wake"
