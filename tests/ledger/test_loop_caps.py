@@ -11,6 +11,7 @@ from agentq.core.access import SYSTEM
 from agentq.core.causation import LoopCaps
 from agentq.core.errors import NotFound, Refused
 from agentq.core.task import Spec
+from agentq.core.triggers import Comment
 from agentq.core.values import replace
 from agentq.testing import MemoryQueue
 
@@ -69,8 +70,8 @@ def test_a_chain_of_tasks_ends_and_its_role_is_paused(agents: Agents) -> None:
     words = refused(agents, who)
     assert "number 6 in a chain of causes" in words and "the role a is paused" in words
     assert agents.service.limits(SYSTEM)["a"].paused
-    said = [each.event for each in agents.service.history(SYSTEM, who.task_id)]
-    assert said[-1].kind == "commented" and "round in circles" in said[-1].trigger.text
+    said = agents.service.history(SYSTEM, who.task_id)[-1].event.trigger
+    assert isinstance(said, Comment) and "round in circles" in said.text
     assert agents.queue.claim("a") is None
     entries = agents.service.audit(SYSTEM).entries
     assert any(each.subject == "a" and "paused" in each.detail for each in entries)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.values import replace
 from agentq.organisation import waking
@@ -65,9 +66,7 @@ def a_wake_has_a_name_of_its_own() -> Iterator[None]:
 
 @breaks(ONE_AT_A_TIME, ONCE)
 def a_wake_that_is_not_over_is_overlooked() -> AbstractContextManager[Any]:
-    stack = ExitStack()
-    stack.enter_context(patch.object(waking, "TERMINAL", frozenset(waking.State)))
-    return stack
+    return patch.object(waking, "TERMINAL", frozenset(State))
 
 
 @breaks(ONCE)

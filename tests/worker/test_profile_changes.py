@@ -113,9 +113,9 @@ class TestAgentsWithoutASandbox:
         looking = ProfileFolder(folder)
         looking.look()
         looking.note_run(looking.profiles["two"].settings)
-        assert not looking.is_exposed, "a sandbox keeps its agents from the files"
+        assert looking.is_exposed is False, "a sandbox keeps its agents from the files"
         looking.note_run(looking.profiles["one"].settings)
-        assert looking.is_exposed
+        assert bool(looking.is_exposed)
         write(
             folder, "one", 'command: ["echo"]', "may: [answer]", "roles: [one, two-a]",
             "budget: {daily_usd: 1000}", "concurrency: 3", words="New words.",

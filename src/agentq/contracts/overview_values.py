@@ -30,7 +30,7 @@ class BusySlot:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedRole:
+class FurtherRole:
     """Another role that the same process claims for, once it has something to do."""
 
     role: str
@@ -53,7 +53,7 @@ class WorkerReport:
     is_ending: bool = False
     busy: tuple[BusySlot, ...] = ()
     #: The others that it claims for, as a process does that works for many agents.
-    also: tuple[ServedRole, ...] = ()
+    also: tuple[FurtherRole, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import msgspec
 
 from agentq.contracts.overview_values import (
     BusySlot,
+    FurtherRole,
     RunningTask,
-    ServedRole,
     WorkerInfo,
     WorkerReport,
 )
@@ -92,7 +92,7 @@ def _bounded(report: WorkerReport) -> WorkerReport:
         problem=shorten(report.problem, SUMMARY_CHARS_MAX),
         busy=busy,
         also=tuple(
-            ServedRole(
+            FurtherRole(
                 each.role,
                 shorten(each.agent, _WORD_CHARS_MAX),
                 each.slots,
@@ -122,7 +122,7 @@ def workers_in(
         kept = decoder(_StoredReport).decode(row.body)
         said = kept.report
         spoken = {(each.task_id, each.epoch): each for each in said.busy}
-        own = ServedRole(said.role, said.agent, said.slots, said.problem)
+        own = FurtherRole(said.role, said.agent, said.slots, said.problem)
         for each in (own, *said.also):
             tasks = [
                 _with_words(task, spoken.get((task.task_id, task.epoch)), kept.seen_at)

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 
 from agentq.client.presence import this_process
 from agentq.contracts.doorbell import ALL_TOPICS, holder_topic, role_topic
-from agentq.contracts.overview_values import ServedRole
+from agentq.contracts.overview_values import FurtherRole
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.values import replace
 from agentq.settings.profile_changes import ProfileFolder, ProfileSettings
 from agentq.worker.live_settings import LiveSettings
-from agentq.worker.places import AgentTogether, Place
+from agentq.worker.places import AgentTogether, WorkerPlace
 from agentq.worker.pool_inbox import PoolInbox
 from agentq.worker.worker import POLL_SECONDS, Worker, spread, until_due
 from agentq.worker.worker_report import busy_of
@@ -149,7 +149,7 @@ class AgentPool:
     def report(self) -> WorkerReport:
         """All agents in one report: what runs, and why nothing is claimed for some."""
         served = tuple(self._served(role) for role in sorted(self._folder.agents))
-        first = served[0] if served else ServedRole("agents")
+        first = served[0] if served else FurtherRole("agents")
         return replace(
             this_process(first.role, agent=first.agent, slots=first.slots),
             problem=first.problem,
@@ -158,12 +158,12 @@ class AgentPool:
             also=served[1:],
         )
 
-    def _served(self, role: str) -> ServedRole:
+    def _served(self, role: str) -> FurtherRole:
         profile, one = self._folder.agents.get(role), self.workers.get(role)
         problem = self.held_back.get(role, "") or (one.worker.problem if one is not None else "")
         if profile is None:  # it has gone just now
-            return ServedRole(role, problem=problem)
-        return ServedRole(role, profile.settings.agent_name, profile.settings.slots, problem)
+            return FurtherRole(role, problem=problem)
+        return FurtherRole(role, profile.settings.agent_name, profile.settings.slots, problem)
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class AgentPool:
         together = self._together_of(profile)
         worker = Worker(
             shared, self._ended, grace=self._grace, live=LiveSettings(source),
-            started=self._note_start, place=Place(inbox, known, together),
+            started=self._note_start, place=WorkerPlace(inbox, known, together),
         )  # fmt: skip
         if known is None:
             active = [each.worker.readiness for each in self.workers.values()]

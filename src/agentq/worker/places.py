@@ -54,7 +54,7 @@ class AgentTogether:
 
 
 @dataclass
-class Place:
+class WorkerPlace:
     """Where a worker stands that is one of many in its process."""
 
     #: What wakes it; None where it hears for itself.

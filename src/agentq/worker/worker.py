@@ -27,7 +27,7 @@ from agentq.core.triggers import FailureKind
 from agentq.worker.attempt import Attempt
 from agentq.worker.disk_quota import TotalQuota
 from agentq.worker.internal_errors import named, unfailing
-from agentq.worker.places import Place, Slot
+from agentq.worker.places import Slot, WorkerPlace
 from agentq.worker.readiness import Readiness
 from agentq.worker.stream import Stop
 from agentq.worker.told_messages import MessageRounds
@@ -74,7 +74,7 @@ class Worker:
         limit: int = 0,
         live: LiveSettings | None = None,
         started: Callable[[Attempt], None] = lambda _: None,
-        place: Place | None = None,
+        place: WorkerPlace | None = None,
     ) -> None:
         """Without `live` the settings stay what they are. `place` is for one of many workers in
         a process: what it hears by, and what it knows from before."""
