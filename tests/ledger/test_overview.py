@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agentq.contracts.overview_values import COUNTED_TO, WorkerReport
+from agentq.contracts.overview_values import COUNTED_TO, FurtherRole, WorkerReport
 from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Spec
+from agentq.core.values import replace
 from agentq.ledger.overview import DECISIONS_MAX, RUNNING_MAX, title_of
 from agentq.ledger.presence import GONE_MS, report_worker
 from tests.ledger.conftest import LedgerEnv
@@ -38,6 +39,33 @@ def test_a_worker_that_comes_back_after_long_is_a_new_one(env: LedgerEnv) -> Non
     report_worker(env.store, "host:1", REPORT, 60_000)
     (worker,) = env.ledger.queries.workers()
     assert worker.since == env.clock.now
+
+
+def test_a_process_that_works_for_many_roles_is_there_for_each(env: LedgerEnv) -> None:
+    others = (FurtherRole("writer", "codex", 3), FurtherRole("reader", "claude", 1, "it sleeps"))
+    report_worker(env.store, "host:1", replace(REPORT, also=others), 60_000)
+    found = {each.role: each for each in env.ledger.queries.workers()}
+    assert sorted(found) == ["reader", "worker", "writer"]
+    assert (found["writer"].agent, found["writer"].slots, found["writer"].pid) == ("codex", 3, 17)
+    assert (found["writer"].problem, found["reader"].problem) == ("", "it sleeps")
+    with pytest.raises(Invalid):
+        wrong = replace(REPORT, also=(FurtherRole("no role"),))
+        report_worker(env.store, "host:1", wrong, 60_000)
+
+
+def test_why_nobody_claims_is_said_of_a_task_that_waits(env: LedgerEnv) -> None:
+    env.submit_many(Spec("task-1", "reader"), Spec("task-2", "worker"))
+    asleep = FurtherRole("reader", problem="it sleeps")
+    report_worker(env.store, "host:1", replace(REPORT, also=(asleep,)), 60_000)
+
+    def causes(task_id: str) -> str:
+        key, _ = env.ledger.queries.find(task_id)
+        return " ".join(cause for cause, _ in env.ledger.queries.explain(key).causes)
+
+    assert causes("task-1") == "nobody claims for role reader: it sleeps"
+    assert causes("task-2") == "no worker has ever asked for role worker"
+    report_worker(env.store, "host:2", replace(REPORT, role="reader"), 60_000)
+    assert "it sleeps" not in causes("task-1"), "another does"
 
 
 def test_one_that_ends_is_not_shown_as_gone(env: LedgerEnv) -> None:

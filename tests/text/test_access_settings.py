@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentq.core.access import Action
+from agentq.core.causation import LoopCaps
 from agentq.core.errors import Invalid
 from agentq.settings import load_settings, read_file
 
@@ -66,3 +67,12 @@ def test_four_eyes_is_true_or_false(tmp_path: Path, value: str) -> None:
 def test_another_word_under_access_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="unknown setting"):
         read_file(settings_file(tmp_path, "[access]\nfour_eye = true"))
+
+
+def test_caps_on_what_agents_cause_by_themselves(tmp_path: Path) -> None:
+    assert read_file(settings_file(tmp_path, "")).loops == LoopCaps()
+    said = settings_file(tmp_path, "[loops]\ndepth = 7\nper_hour = 0")
+    assert read_file(said).loops == LoopCaps(7, 1000, 0)
+    for wrong in ('depth = "deep"', "fan_out = -1", "per_hour = true", "width = 3"):
+        with pytest.raises(Invalid, match=wrong.split()[0]):
+            read_file(settings_file(tmp_path, f"[loops]\n{wrong}"))
