@@ -48,8 +48,8 @@ def test_a_process_that_works_for_many_roles_is_there_for_each(env: LedgerEnv) -
     assert sorted(found) == ["reader", "worker", "writer"]
     assert (found["writer"].agent, found["writer"].slots, found["writer"].pid) == ("codex", 3, 17)
     assert (found["writer"].problem, found["reader"].problem) == ("", "it sleeps")
+    wrong = replace(REPORT, also=(FurtherRole("no role"),))
     with pytest.raises(Invalid):
-        wrong = replace(REPORT, also=(FurtherRole("no role"),))
         report_worker(env.store, "host:1", wrong, 60_000)
 
 
