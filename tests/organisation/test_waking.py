@@ -116,6 +116,18 @@ class TestByTheClock:
         firm.turn(1)
         assert len(firm.wakes_of("ceo")) == 2
 
+    def test_not_even_if_wakes_follow_each_other_within_seconds(self, firm: Organisation) -> None:
+        firm.hire("ceo", "wake: {every: 2s}")
+        firm.hire("dev", "manager: ceo")
+        firm.turn()
+        for question in ("One?", "Two?", "Three?"):
+            firm.blocked("dev", question)
+            firm.turn(2 / 3600)
+            firm.end_wake("ceo")
+        for _ in range(8):
+            firm.turn(2 / 3600)
+        assert len(firm.wakes_of("ceo")) == 3
+
     def test_while_a_wake_is_not_over_there_is_no_other_and_missed_ones_are_one(
         self, firm: Organisation
     ) -> None:

@@ -40,7 +40,7 @@ PROMISES = (WITH_CAUSE, ONE_AT_A_TIME, ONCE, NOT_LOST, IN_HOURS)
 AGENTS = {
     "ceo": ("wake: {every: 2h}",),
     "vp": ("manager: ceo", "wake: {on: [blocked, mention, failed, done]}"),
-    "lead": ("manager: vp", "wake: {every: 1h, on: [mention]}"),
+    "lead": ("manager: vp", "wake: {every: 1m, on: [mention]}"),
     "day": ("manager: vp", "wake: {every: 30m}", "hours: 09:00-17:00"),
     "one": ("manager: lead",),
     "two": ("manager: lead",),
@@ -102,7 +102,7 @@ class WakeWorld:
         self.settle()
 
     def pass_time(self) -> None:
-        self.queue.advance(self.chance.choice((60, 900, HOUR, 5 * HOUR)))
+        self.queue.advance(self.chance.choice((1, 4, 60, 900, HOUR, 5 * HOUR)))
 
     def ask(self) -> None:
         """A person asks for work, or an attempt does: also of its own role."""
@@ -132,8 +132,7 @@ class WakeWorld:
             how = "complete"
         try:
             if how == "complete":
-                who = access.attempt(task.id, claim.epoch, task.to)
-                self.service.complete(who, task.id, claim.epoch, "done", leave_children=True)
+                self._complete(claim)
             elif how == "block":
                 claim.block("which one?")
             else:
@@ -141,6 +140,10 @@ class WakeWorld:
         except AgentqError:
             return
         self._note(task, how)
+
+    def _complete(self, claim: Claim) -> None:
+        who = access.attempt(claim.id, claim.epoch, claim.task.to)
+        self.service.complete(who, claim.id, claim.epoch, "done", leave_children=True)
 
     def _note(self, task: Task, how: str) -> None:
         """Who may be woken by that, told independently of the code that decides it."""
@@ -255,8 +258,7 @@ class WakeWorld:
                 self.claim()
                 for claim in [each for each in self.held if each.task.spec.type == WAKE_TYPE]:
                     self.held.remove(claim)
-                    with suppress(AgentqError):
-                        claim.complete("done")
+                    self._complete(claim)
             self.queue.advance(12 * HOUR)
             for _ in range(3):
                 self.chance.random = lambda: 0.9  # type: ignore[method-assign]

@@ -127,15 +127,15 @@ def news_of(profile: Profile, items: Iterable[WakeItem], previous: Task | None) 
 
 
 def _seen_by(previous: Task | None) -> tuple[set[tuple[str, str, int]], int]:
-    """What the wake before has listed, and when that was looked for."""
+    """What the wakes before have listed, of late, and when the last has looked."""
     if previous is None:
         return set(), 0
-    listed = previous.spec.inputs.get("items", ())
+    inputs = previous.spec.inputs
     seen = {
-        (str(each[0]), str(each[1]), int(each[2]))
-        for each in (listed if isinstance(listed, list | tuple) else ())
+        (str(kind), str(task_id), int(since))
+        for kind, task_id, since in (*inputs.get("items", ()), *inputs.get("seen", ()))
     }
-    return seen, int(previous.spec.inputs.get("looked_at", previous.submitted_at))
+    return seen, int(inputs.get("looked_at", previous.submitted_at))
 
 
 def wake_number(previous: Task | None) -> int:
@@ -147,7 +147,7 @@ def _spec(profile: Profile, news: Sequence[WakeItem], previous: Task | None, now
     # The first of all, or since old tasks were deleted: the first of its day.
     words = previous.id if previous is not None else f"first {now // DAY_MS}"
     name = hashlib.sha256(f"{profile.name}\0{words}".encode()).hexdigest()[:12]
-    listed = news[:ITEMS_MAX]
+    listed, (seen, _) = news[:ITEMS_MAX], _seen_by(previous)
     title = f"Wake: {counted(len(news), 'thing')} to look at" if news else "Wake"
     return Spec(
         f"task-wake-{profile.name}-{name}",
@@ -161,6 +161,8 @@ def _spec(profile: Profile, news: Sequence[WakeItem], previous: Task | None, now
             "number": wake_number(previous) + 1,
             "looked_at": now,
             "items": [list(each.mark) for each in news[: 2 * ITEMS_MAX]],
+            # What the next one would find again, and not in this one's list.
+            "seen": [list(each) for each in sorted(seen) if each[2] > now - _OVERLAP_MS],
         },
         idempotency_key=f"wake:{profile.name}:{name}",
     )

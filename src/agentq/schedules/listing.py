@@ -61,10 +61,10 @@ class ScheduleListing:
     def _view(self, name: str, state: ScheduleState | None) -> ScheduleView:
         known = state or ScheduleState(name)
         try:
-            schedule = read_schedule(self.folder, name) if self._is_here else None
+            is_file = self._is_here and not known.kind
+            schedule = read_schedule(self.folder, name) if is_file else None
         except AgentqError as error:
-            problem = known.problem if known.kind else error.cause
-            return ScheduleView(name, known, problem=problem, is_known=state is not None)
+            return ScheduleView(name, known, problem=error.cause, is_known=state is not None)
         if schedule is None:
             return ScheduleView(name, known, "UTC", known.rule, known.next_at, known.problem)
         next_at = known.next_at
@@ -107,8 +107,8 @@ class ScheduleListing:
     def run(self, name: str) -> tuple[ScheduleView, tuple[Task, ...]]:
         """Have it run once now; the tasks, if that was done here."""
         view = self._change(name, ScheduleChange.RUN)
-        if not self._is_here or not view.state.is_asked_for:
-            return view, ()
+        if not self._is_here or view.state.kind or not view.state.is_asked_for:
+            return view, ()  # whoever knows how to run it does so soon
         service = self._client.service
         planned = self._files.firing(service, view.state, service.now())
         if planned is None:
