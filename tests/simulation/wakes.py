@@ -92,7 +92,7 @@ class WakeWorld:
 
     def play(self) -> None:
         moves = (
-            [self.pass_time] * 3 + [self.ask] * 3 + [self.claim] * 5 + [self.report] * 6
+            [self.pass_time] * 3 + [self.ask] * 3 + [self.ask_oneself] + [self.claim] * 5 + [self.report] * 6
             + [self.mention] * 2 + [self.answer] + [self.look_by_clock] * 5
             + [self.look_at_events] * 5 + [self.do_decided] * 8 + [self.restart]
         )  # fmt: skip
@@ -116,6 +116,20 @@ class WakeWorld:
         spec = Spec(f"t{self._number}", to, instructions="work", sender="ann", max_attempts=1)
         with suppress(AgentqError):
             self.service.submit(who, [spec])
+
+    def ask_oneself(self) -> None:
+        """An attempt gives its own role something to do, which then asks a question."""
+        if not self.held:
+            return
+        claim = self.chance.choice(self.held)
+        self._number += 1
+        role, name = claim.task.to, f"t{self._number}"
+        who = access.attempt(claim.id, claim.epoch, role)
+        with suppress(AgentqError):
+            self.service.submit(who, [Spec(name, role, instructions="work", max_attempts=1)])
+            own = self.queue._client.claim_task(name, lease="30d")
+            own.block("and now?")
+            self._note(own.task, "block")
 
     def claim(self) -> None:
         role = self.chance.choice([*AGENTS, "one", "two"])
