@@ -92,8 +92,8 @@ class WakeWorld:
 
     def play(self) -> None:
         moves = (
-            [self.pass_time] * 3 + [self.ask] * 3 + [self.ask_oneself] + [self.claim] * 5 + [self.report] * 6
-            + [self.mention] * 2 + [self.answer] + [self.look_by_clock] * 5
+            [self.pass_time] * 3 + [self.ask] * 3 + [self.ask_oneself] + [self.claim] * 5
+            + [self.report] * 6 + [self.mention] * 2 + [self.answer] + [self.look_by_clock] * 5
             + [self.look_at_events] * 5 + [self.do_decided] * 8 + [self.restart]
         )  # fmt: skip
         for _ in range(STEPS):
