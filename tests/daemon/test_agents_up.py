@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from agentq.client.queue import Queue
+from agentq.contracts.service_values import Wanted
+from agentq.core.access import SYSTEM
 from agentq.core.states import State
 from agentq.settings import Settings
 from tests.daemon.ups import Up, Ups, runs, several_ups
@@ -113,3 +115,34 @@ def test_an_organisation_that_is_founded_later_gets_its_worker(
     task = queue.submit(to="agent-01", instructions="go")
     assert queue.wait(task.id, timeout=60).state is State.COMPLETE
     assert up.end() == 0 and len(up.worker_pids("agents")) == 1
+
+
+@pytest.mark.long
+def test_a_question_wakes_the_manager_and_silence_wakes_nobody(
+    queue: Queue, ups: Ups, tmp_path: Path
+) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text("import sys\nprint(sys.stdin.read())\n")
+    agents = tmp_path / "agents"
+    agents.mkdir()
+    command = f'command: ["{sys.executable}", "{program}"]'
+    (agents / "lead.md").write_text(f"---\n{command}\nwake: {{on: [blocked]}}\n---\nYou lead.\n")
+    (agents / "idle.md").write_text(f"---\n{command}\nwake: {{every: 1s}}\n---\nYou wait.\n")
+    (agents / "dev.md").write_text("---\nmanager: lead\n---\nYou build.\n")
+    several = [ups.start("--grace", "1s", "--no-http", "--term", "1s") for _ in range(2)]
+    service = queue._client.service
+
+    def skipped() -> int:
+        return sum(each.skipped for each in service.schedules(SYSTEM) if each.kind == "agent")
+
+    eventually(lambda: skipped() >= 2, what="wakes that found nothing to do")
+    task = queue.submit(to="dev", instructions="build")
+    claim = queue.claim("dev")
+    assert claim is not None
+    claim.block("Which one?")
+    wanted = Wanted(type="wake", states=(State.COMPLETE,))
+    eventually(lambda: service.list_tasks(SYSTEM, wanted).tasks, what="the wake of the manager")
+    (wake,) = service.list_tasks(SYSTEM, Wanted(type="wake")).tasks
+    assert wake.to == "lead" and task.id in queue.result(wake.id).text()
+    assert [each.end() for each in several] == [0, 0]
+    assert all("Traceback" not in each.said for each in several)
