@@ -10,7 +10,6 @@ from agentq.core.access import SYSTEM
 from agentq.core.errors import Conflict
 from agentq.core.schedule import awaits_approval
 from agentq.organisation.waking import wake_of
-from agentq.settings.profile_changes import agents_by_role
 from agentq.settings.profiles import chain_of_command
 
 if TYPE_CHECKING:
@@ -41,7 +40,8 @@ def touched(entries: Iterable[LogEntry]) -> list[str]:
 def concerned(tasks: Iterable[Task], known: Mapping[str, Profile]) -> set[str]:
     """The agents whose business these tasks may be: whoever asked for them, the manager of whoever
     does them, who is mentioned; and for approvals all that wait for such."""
-    by_role = {role: each.name for role, each in agents_by_role(known).items()}
+    # Also of agents without a tool, whose tasks somebody does by hand.
+    by_role = {role: each.name for each in known.values() for role in each.roles}
     found: set[str] = set()
     for task in tasks:
         found.add(by_role.get(task.spec.sender, task.spec.sender))
