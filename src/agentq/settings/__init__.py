@@ -20,6 +20,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.values import replace
 from agentq.settings.addresses import is_server, remember_passwords, remember_secrets
 from agentq.settings.addresses import without_password as without_password
+from agentq.settings.chosen_tables import chosen_tables
 
 if TYPE_CHECKING:
     from agentq.core.limits import KeyLimits
@@ -246,7 +247,7 @@ def read_file(file: Path) -> Settings:
     url, url_file = _referred(written, f"url in [ledger] of {file}", file.parent)
     root = _text(artifacts, "root", ".agentq", file)
     workers = _workers(tables["roles"], file) if tables["roles"] else {}
-    named = _named_tables(tables, file)
+    named = chosen_tables(tables, file)
     if is_server(url):
         _refuse_of_the_server(plain, file)
         home = os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq")
@@ -271,7 +272,6 @@ def read_file(file: Path) -> Settings:
         ),
         artifacts_credentials=credentials,
         **named,
-        loops=_loops(tables["loops"], file),
         artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
@@ -378,32 +378,6 @@ def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
     from agentq.settings.roles import read_role
 
     return {name: read_role(name, row, file) for name, row in tables.items()}
-
-
-def _named_tables(tables: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """What the tables say whose names the user chose, as fields of `Settings`; only what is used
-    is imported."""
-    found: dict[str, Any] = {}
-    if tables["prices"]:
-        from agentq.settings.prices import read_prices
-
-        found["prices"] = read_prices(tables["prices"], file)
-    if tables["limits"]:
-        from agentq.settings.key_limits import read_key_limits
-
-        found["keys"] = read_key_limits(tables["limits"], file)
-    if tables["webhooks"]:
-        from agentq.settings.webhooks import read_webhooks
-
-        found["webhooks"] = read_webhooks(tables["webhooks"], file)
-    return found
-
-
-def _loops(table: Mapping[str, Any], file: Path) -> LoopCaps:
-    for name, value in table.items():
-        if type(value) is not int or value < 0:
-            raise Invalid(f"{name} in [loops] of {file} is a number, 0 for no cap; got {value!r}.")
-    return LoopCaps(**table)
 
 
 def _for_url(text: str, source: str) -> Settings:
