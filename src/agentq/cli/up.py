@@ -33,8 +33,10 @@ from agentq.cli.signals import heed_signals
 if TYPE_CHECKING:
     from agentq.cli.fleet import Fleet
     from agentq.core.access import Principal
+    from agentq.daemon.role_changes import RoleChanges
     from agentq.daemon.up import Daemon
     from agentq.server.app import HttpApp
+    from agentq.settings import Settings
 
 
 @command()
@@ -80,15 +82,15 @@ def up(
 
     The loops apply timers, publish results, delete what is old, make tasks of webhooks that came
     and send those of agentq.toml, and, with a broker, announce ready tasks, send replies and take
-    in what foreign workers say. The workers are those of the
-    [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
-    end. A role that is removed from the file claims no more, and one that is added gets a worker,
-    unless agents here run without a sandbox and could have written that themselves. All agents that
-    have a profile (agents/NAME.md) share one worker, `agentq worker --agents`. Several may run, on
-    one machine or on many: each loop runs in one of them, and in another soon after that one is
-    gone. The HTTP API is served as `agentq serve` does; if it cannot be, all else runs without. On
-    a terminal a link is printed that logs your browser in, once, and a block below the log shows
-    the roles, what runs and what waits for you.
+    in what foreign workers say. The workers are those of the [roles.NAME] in agentq.toml that name
+    an agent or a command; they are started again when they end. A role that is removed from the
+    file claims no more, and one that is added gets a worker, unless agents here run without a
+    sandbox and could have written that themselves. All agents that have a profile (agents/NAME.md)
+    share one worker, `agentq worker --agents`. Several may run, on one machine or on many: each
+    loop runs in one of them, and in another soon after that one is gone. The HTTP API is served as
+    `agentq serve` does; if it cannot be, all else runs without. On a terminal a link is printed
+    that logs your browser in, once, and a block below the log shows the roles, what runs and what
+    waits for you.
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
@@ -96,9 +98,7 @@ def up(
     from agentq.core.access import SYSTEM, Action
     from agentq.daemon.carriers import PluginPlace
     from agentq.daemon.leader import check_term
-    from agentq.daemon.role_changes import RoleChanges, has_agents, started_roles
     from agentq.daemon.up import Daemon, Options
-    from agentq.daemon.workers import ALL_AGENTS
     from agentq.organisation.wake_schedules import AgentWakes
     from agentq.schedules.opening import file_schedules
     from agentq.settings import environment
@@ -117,12 +117,7 @@ def up(
     ):
         _log(session, as_json=as_json)
         settings = queue.installation.settings
-        listed = {} if no_workers else settings.workers
-        roles = started_roles(listed)
-        agents: Path | None = settings.agents_folder
-        if not no_workers and has_agents(settings.agents_folder):
-            roles, agents = [*roles, ALL_AGENTS], None
-        changes = None if no_workers else RoleChanges(settings.source, listed, agents)
+        roles, changes = ([], None) if no_workers else _roles(settings)
         http = None if no_http else (host, port, names)
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
@@ -137,6 +132,17 @@ def up(
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)
         heed_signals(partial(_stop, daemon, fleet), daemon.hurry, daemon.ringer())
         daemon.run()
+
+
+def _roles(settings: Settings) -> tuple[list[str], RoleChanges]:
+    """Who gets a worker, and what tells of others that get one later."""
+    from agentq.daemon.role_changes import RoleChanges, has_agents, started_roles
+    from agentq.daemon.workers import ALL_AGENTS
+
+    roles, folder = started_roles(settings.workers), settings.agents_folder
+    if not has_agents(folder):
+        return roles, RoleChanges(settings.source, settings.workers, folder)
+    return [*roles, ALL_AGENTS], RoleChanges(settings.source, settings.workers)
 
 
 def _served(fleet: Fleet | None, who: Principal, app: HttpApp, address: str) -> None:
