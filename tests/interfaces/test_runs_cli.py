@@ -221,7 +221,7 @@ def test_the_organisation_runs_at_once(repository: Path, ups: Ups) -> None:
     run_program("comment", "task-b", "@ceo look at this", "--by", "bob").ok()
     wakes = eventually(_wakes, 60)
     assert [each["to"] for each in wakes] == ["ceo"]
-    run_program("wait", wakes[0]["id"], "--timeout", "120s").ok()
+    run_program("wait", wakes[0]["task_id"], "--timeout", "120s").ok()
     assert "# Dashboard" in (repository / "dashboard.md").read_text()
 
 

@@ -47,6 +47,7 @@ TEMPLATES: dict[str, Template] = {
 }  # fmt: skip
 _FOLDER = Path(__file__).resolve().parent.parent / "init_templates"
 _FIRST_DASHBOARD = "# Dashboard\n\n`agentq up` writes this file.\n"
+_OF_REPOSITORY = ("workspace", "repo", "base")
 #: Settings of a role that a profile has under another name.
 _RENAMED = {"agent": "tool"}
 
@@ -142,10 +143,13 @@ def _profile_text(about: Mapping[str, Any], role: ProposedRole | None) -> str:
     lines.append(f"skills: [{', '.join(about['skills'])}]")
     if "wake" in about:
         lines.append(f"wake: {about['wake']}")
-    for key, value in role.as_json().items() if role is not None else ():
-        lines.append(f"{_RENAMED.get(key, key)}: {json.dumps(value, ensure_ascii=False)}")
+    settings = role.as_json() if role is not None else {}
     if "copy" in about:
-        lines.append(f"copy: [{', '.join(about['copy'])}]")
+        # They decide by what agentq writes for them, in a folder that is no branch of the project.
+        settings = {key: each for key, each in settings.items() if key not in _OF_REPOSITORY}
+        settings |= {"workspace": "folder", "copy": about["copy"]}
+    for key, value in settings.items():
+        lines.append(f"{_RENAMED.get(key, key)}: {json.dumps(value, ensure_ascii=False)}")
     return "---\n" + "\n".join(lines) + f"\n---\n{about['text'].strip()}\n"
 
 
