@@ -65,6 +65,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "prune": ("", "", ""),
     "move": ("", "", ""),
     "operate": ("", "", ""),
+    "schedule": ("", "", ""),
     "manage_tokens": ("", "", ""),
     "audit": ("", "", ""),
 }
