@@ -326,10 +326,10 @@ def a_submit_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
         self: Submitter,
         specs: Sequence[Spec],
         generated: Collection[str] = (),
-        fence: tuple[int, int] | None = None,
+        *rest: Any,
     ) -> list[Submitted]:
         try:
-            return real(self, specs, generated, fence)
+            return real(self, specs, generated, *rest)
         except Unavailable:
             decide, now = transition.transition, self._store.now()
             tasks = [decide(None, triggers.Submit(spec), now).task for spec in specs]
