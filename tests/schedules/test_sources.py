@@ -43,7 +43,7 @@ class Yard:
         self.roles: set[str] | None = None
         self.now = 0.0
         self.files = FileSchedules(
-            folder / "schedules", folder / "workflows", lambda: self.roles, lambda: self.now
+            folder / "schedules", folder / "workflows", lambda role: self.roles, lambda: self.now
         )
         self.loop = SchedulesLoop(self.service, [self.files])
         (folder / "schedules").mkdir()
@@ -297,17 +297,22 @@ class TestFiring:
         assert yard.state("agent:ceo").next_at == 1
 
 
-def test_roles_are_those_of_the_settings_as_they_are_now(tmp_path: Path) -> None:
+def test_roles_are_those_of_settings_and_profiles_as_they_are_now(tmp_path: Path) -> None:
     file = tmp_path / "agentq.toml"
-    file.write_text('[ledger]\nurl = "sqlite:///x.db"\n[roles.a]\ncommand = ["true"]\n')
+    file.write_text('[ledger]\nurl = "sqlite:///x.db"\n')
     settings = Settings("sqlite://:memory:", str(tmp_path), str(file))
     now = [0.0]
     roles = RolesOfSettings(settings, lambda: now[0])
-    assert roles() is None
+    assert roles("a") is None
+    file.write_text('[ledger]\nurl = "sqlite:///x.db"\n[roles.a]\ncommand = ["true"]\n')
     now[0] = 6.0
-    assert roles() == {"a"}
-    file.write_text("broken")
+    assert roles("a") == {"a"}
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents/ceo.md").write_text("---\ntool: claude\n---\nDecide.\n")
     now[0] = 12.0
-    assert roles() == {"a"}
-    assert RolesOfSettings(Settings("x", "y", "the test"))() is None
+    assert roles("a") == {"a"}, "one that was there is believed in for a while"
+    assert roles("ceo") == {"a", "ceo"}
+    file.write_text("broken")
+    now[0] = 80.0
+    assert roles("a") == {"a", "ceo"}
     assert file_schedules(settings).folder == tmp_path / "schedules"

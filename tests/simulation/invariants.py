@@ -67,7 +67,11 @@ _EVENTS = (
 )
 _TASKS = "SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags FROM tasks"
 #: That files are to be removed is the pruner's own affair: `services.pruner` looks at the files.
-_OUTBOX = "SELECT sequence, key, version, number, lane, payload FROM outbox WHERE lane <> 'forget'"
+#: What concerns no task, such as a role that needs a person, is no task's effect.
+_OUTBOX = (
+    "SELECT sequence, key, version, number, lane, payload FROM outbox"
+    " WHERE lane <> 'forget' AND key > 0"
+)
 _LIMITS = "SELECT name, max_running, max_review, paused, rate FROM roles"
 _CIRCUITS = "SELECT provider, open_until, failures, probing FROM circuits"
 _ROLE_CIRCUITS = "SELECT name, circuit ->> 'reason' FROM roles WHERE circuit <> ''"

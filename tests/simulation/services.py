@@ -40,7 +40,11 @@ def relay(world: World) -> Script:
 def carry(world: World, lane: str, count: int) -> Script:
     ledger = world.ledger()
     outcome = world.do(Call("relay", "take", lambda: _take(ledger, lane, count)))
-    rows: list[OutboxRow] = outcome.value or []
+    taken: list[OutboxRow] = outcome.value or []
+    if notices := [row.sequence for row in taken if not row.key]:
+        # Of no task: nobody here reads them.
+        world.store.write(lambda tx: tx.settle_effects(notices))
+    rows = [row for row in taken if row.key]
     for row in rows:
         stored = world.checker.outbox.get(row.sequence)
         if stored != (row.effect_id, row.lane, row.payload) or row.lane != lane:

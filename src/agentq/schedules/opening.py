@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from agentq.core.errors import AgentqError
 from agentq.schedules.sources import FileSchedules
 from agentq.settings import FILE_NAME, read_file
+from agentq.settings.profiles import all_roles
 
 if TYPE_CHECKING:
     from agentq.settings import Settings
 
-#: How long what settings say of roles is believed.
-_BELIEVED_SECONDS = 5.0
+#: How long what settings say of roles is believed, of a role that is there and of one that is not.
+_BELIEVED_SECONDS, _DOUBTED_SECONDS = 60.0, 5.0
 
 
 def schedules_folder(settings: Settings) -> Path:
@@ -30,20 +31,31 @@ def file_schedules(settings: Settings) -> FileSchedules:
 
 
 class RolesOfSettings:
-    """The roles that settings name, as they are now; None where they name none at all."""
+    """The roles of the settings and of agents' profiles, as they are now; None if there are none.
+
+    A role that was there is believed in for a minute: thousands of profiles are not read again for
+    each schedule that is due.
+    """
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
-        file = Path(settings.source)
-        self._file = file if file.name == FILE_NAME else None
-        self._roles = frozenset(settings.workers)
+        self._settings = settings
+        self._roles: frozenset[str] = frozenset()
         self._monotonic = monotonic
-        self._look_at = monotonic() + _BELIEVED_SECONDS
+        self._read_at = -_BELIEVED_SECONDS
 
-    def __call__(self) -> Collection[str] | None:
-        if self._file is not None and self._monotonic() >= self._look_at:
-            self._look_at = self._monotonic() + _BELIEVED_SECONDS
-            try:
-                self._roles = frozenset(read_file(self._file).workers)
-            except AgentqError:
-                return self._roles or None  # those who use the settings say what is wrong
+    def __call__(self, role: str) -> Collection[str] | None:
+        believed = _BELIEVED_SECONDS if role in self._roles else _DOUBTED_SECONDS
+        if self._monotonic() - self._read_at >= believed:
+            self._read_at = self._monotonic()
+            self._roles = frozenset(self._read())
         return self._roles or None
+
+    def _read(self) -> Collection[str]:
+        settings = self._settings
+        try:
+            file = Path(settings.source)
+            if file.name == FILE_NAME:
+                settings = read_file(file)
+            return all_roles(settings)
+        except AgentqError:
+            return self._roles  # those who use the settings say what is wrong

@@ -39,8 +39,8 @@ _COMPARE_SECONDS = 60.0
 #: How many are declared in one transaction.
 _BATCH = 500
 
-#: The roles that there are, or None if nobody knows them all.
-KnownRoles = Callable[[], Collection[str] | None]
+#: The roles that there are, or None if nobody knows them all; asked for the sake of one of them.
+KnownRoles = Callable[[str], Collection[str] | None]
 
 
 class ScheduleSource(Protocol):
@@ -71,7 +71,7 @@ class FileSchedules:
     kind = ""
 
     def __init__(
-        self, folder: Path, workflows: Path, roles: KnownRoles = lambda: None,
+        self, folder: Path, workflows: Path, roles: KnownRoles = lambda role: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.folder = folder
@@ -144,16 +144,17 @@ class FileSchedules:
     def check(self, schedule: Schedule, service: Service) -> None:
         """Raise `Invalid` for what would keep it from firing, and is not in the file itself."""
         draft_of(schedule, service.now(), self._workflows)
-        roles = self._roles() if schedule.role else None
+        roles = self._roles(schedule.role) if schedule.role else None
         if roles is None or schedule.role in roles:
             return
         elsewhere = {each.name for each in service.roles(SYSTEM) if each.seen_at}
         if schedule.role not in elsewhere:
             near = get_close_matches(schedule.role, list(roles), 1)
             field = "role" if "role" in schedule.lines else "to"
+            there = ", ".join(sorted(roles)[:20])
             raise Invalid(
                 f"{schedule.at_line(field)}: there is no role {schedule.role!r}.",
-                f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(roles))}.",
+                f"Did you mean {near[0]}?" if near else f"There are: {there}.",
             )
 
     def _declare(
