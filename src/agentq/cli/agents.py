@@ -9,16 +9,18 @@ import click
 
 from agentq.cli.options import group
 from agentq.cli.roles_check import any_failed, checks_of_all, show_checks
-from agentq.cli.screen import clean, emit_json, note, one_line, paint, say, show_table
+from agentq.cli.screen import clean, emit_json, iso_time, note, one_line, paint, say, show_table
 from agentq.cli.session import Session, pass_session
 from agentq.core.durations import format_duration
 from agentq.core.errors import Invalid, NotFound, Unavailable
 from agentq.core.states import State
 
 if TYPE_CHECKING:
+    from agentq.organisation.waking import WakeStanding
     from agentq.settings.profiles import Profile, ProfileFile, Wake
 
 _OPEN = (State.READY, State.IN_PROGRESS, State.BLOCKED)
+_WAKES = ("woken", "skipped", "not spent")
 
 
 @group()
@@ -29,26 +31,31 @@ def agents(session: Session, ctx: click.Context, tree: bool) -> None:
     """List the agents of this installation.
 
     Each file agents/NAME.md is one: its role, tool, manager and when it wakes, with how many tasks
-    wait for it, run and are blocked. Edit the files to change the organisation.
+    wait for it, run and are blocked; and how often it was woken, how often there was nothing to
+    wake it for, and the money that was not spent so. Edit the files to change the organisation.
     """
     if ctx.invoked_subcommand is not None:
         return
+    from agentq.organisation.waking import wake_standings
     from agentq.settings.profiles import list_profiles
 
     folder = session.settings().agents_folder
     files = list_profiles(folder)
     known = {each.name: each.profile for each in files if each.profile is not None}
-    counts = session.reader().stats().by_role if files else {}
+    queue = session.writer()
+    counts = queue.stats().by_role if files else {}
+    wakes = wake_standings(queue.service, queue.who, known)
     if session.json:
-        emit_json({"folder": str(folder), "agents": [_as_json(each, counts) for each in files]})
+        listed = [_as_json(each, counts, wakes.get(each.name)) for each in files]
+        emit_json({"folder": str(folder), "agents": listed})
         return
     if tree:
         for line in _tree(known):
             say(line)
     else:
         show_table(
-            ("agent", "tool", "manager", "wake", *(f">{each}" for each in _OPEN), ""),
-            [_row(each, counts) for each in files],
+            ("agent", "tool", "manager", "wake", *(f">{each}" for each in (*_OPEN, *_WAKES)), ""),
+            [_row(each, counts, wakes.get(each.name)) for each in files],
             f"no agents: {folder}/NAME.md says who one is, and how it is run",
         )
     for each in files:
@@ -111,18 +118,27 @@ def _has_tool(profile: Profile) -> bool:
     return bool(profile.settings.agent or profile.settings.command)
 
 
-def _row(each: ProfileFile, counts: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+def _row(
+    each: ProfileFile, counts: Mapping[str, Mapping[str, int]], wakes: WakeStanding | None
+) -> tuple[str, ...]:
     profile = each.profile
     if profile is None:
-        return (each.name, "", "", "", *([""] * len(_OPEN)), "cannot be used")
+        return (each.name, "", "", "", *([""] * len((*_OPEN, *_WAKES))), "cannot be used")
     numbers = _numbers(profile, counts)
     about = profile.description
     if profile.roles != (profile.name,):
         about = f"[{', '.join(profile.roles)}] {about}"
     return (
         each.name, profile.settings.agent_name, profile.manager, wake_words(profile.wake),
-        *(str(numbers[state] or "") for state in _OPEN), one_line(about, 60),
+        *(str(numbers[state] or "") for state in _OPEN), *_wake_cells(wakes), one_line(about, 60),
     )  # fmt: skip
+
+
+def _wake_cells(wakes: WakeStanding | None) -> tuple[str, str, str]:
+    if wakes is None:
+        return "", "", ""
+    saved = f"${wakes.not_spent_usd:.2f}" if wakes.not_spent_usd else ""
+    return str(wakes.done or ""), str(wakes.skipped or ""), saved
 
 
 def _numbers(profile: Profile, counts: Mapping[str, Mapping[str, int]]) -> dict[State, int]:
@@ -165,7 +181,9 @@ def _tree(known: Mapping[str, Profile]) -> Iterator[str]:
             yield from branch(name, "", "", "")
 
 
-def _as_json(each: ProfileFile, counts: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
+def _as_json(
+    each: ProfileFile, counts: Mapping[str, Mapping[str, int]], wakes: WakeStanding | None
+) -> dict[str, object]:
     profile = each.profile
     if profile is None:
         return {"name": each.name, "file": str(each.path), "error": each.error}
@@ -181,5 +199,11 @@ def _as_json(each: ProfileFile, counts: Mapping[str, Mapping[str, int]]) -> dict
         "zone": profile.zone,
         "has_hours": bool(profile.hours.spans),
         "tasks": {str(state): number for state, number in _numbers(profile, counts).items()},
+        "wakes": wakes and {
+            "next": iso_time(wakes.next_at), "done": wakes.done, "skipped": wakes.skipped,
+            "why_skipped": wakes.note or None, "average_usd": wakes.average_usd,
+            "not_spent_usd": wakes.not_spent_usd, "paused": wakes.paused,
+            "problem": wakes.problem or None,
+        },
         "error": None,
-    }
+    }  # fmt: skip
