@@ -406,3 +406,8 @@ def test_both_readers_of_yaml_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     assert front_matter.load_front_matter(WHOLE.split("---\n")[1], "task.md", 2) == (fields, lines)
     assert lines["id"] == 2 and lines["lease_seconds"] == 32
+
+
+def test_front_matter_of_characters_without_an_encoding() -> None:
+    with pytest.raises(Invalid, match="is not text"):
+        front_matter.locate_fields("a: \ud800", "here")

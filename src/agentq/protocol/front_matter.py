@@ -170,7 +170,8 @@ class _Builder:
             self._added = (*self._paths[-1], len(container))
             self.lines[self._added] = event.start_mark.line + self._first_line
             container.append(value)
-        elif key is not None:
+        else:
+            assert key is not None, "a mapping's value comes after its name"
             self._added = (*self._paths[-1], key)
             container[key] = value
             self._keys[-1] = None

@@ -38,6 +38,23 @@ def test_pages_of_tasks(service: Service) -> None:
     assert service.list_tasks(ANN, Wanted(states=(State.FAILED,))).tasks == ()
 
 
+def test_tasks_on_which_somebody_is_mentioned(service: Service) -> None:
+    for number in range(3):
+        submit(service, f"task-{number}")
+    service.comment(ANN, "task-2", "@Bob and @cid, please look")
+    service.comment(ANN, "task-0", "@bob too")
+    for limit, ids in ((50, ["task-0", "task-2"]), (1, ["task-0"])):
+        page = service.list_tasks(ANN, Wanted(mentioning="bob", limit=limit))
+        assert [task.id for task in page.tasks] == ids
+    # They have answered: nothing waits for them there.
+    service.comment(access.person("bob"), "task-0", "done")
+    page = service.list_tasks(ANN, Wanted(mentioning="Bob"))
+    assert [task.id for task in page.tasks] == ["task-2"]
+    assert service.list_tasks(ANN, Wanted(mentioning="eve")).tasks == ()
+    with pytest.raises(Invalid, match="cause of a comment"):
+        service.comment(ANN, "task-1", "hello", cause="two\nlines")
+
+
 def test_why_it_does_not_run(service: Service) -> None:
     submit(service, requires_approval=True)
     found = service.explain(ANN, "task-1")
