@@ -11,6 +11,7 @@ from agentq.core.custody import already_accepted
 from agentq.core.effects import (
     Announce,
     Notify,
+    OfferWork,
     PublishResult,
     Reply,
     ResolveDependents,
@@ -47,6 +48,7 @@ def test_without_gates_a_report_completes() -> None:
         PublishResult(1, "result.md", "f" * 64),
         ResolveDependents(State.COMPLETE),
         Reply("results.boss", "completed", "all green"),
+        OfferWork(1),
     )
 
 
@@ -62,7 +64,7 @@ def test_with_a_reviewer_nothing_leaves_before_the_verdict() -> None:
     accepted = transition(decision.task, ACCEPT, NOW)
     assert accepted.task.state is State.COMPLETE
     assert [type(effect) for effect in accepted.effects] == [
-        SpawnNext, PublishResult, ResolveDependents, Reply
+        SpawnNext, PublishResult, ResolveDependents, Reply, OfferWork
     ]  # fmt: skip
 
 

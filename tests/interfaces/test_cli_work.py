@@ -448,7 +448,8 @@ def test_cancel_and_comment(submit: Submit) -> None:
     task = submit()
     run_here("comment", task, "look\nhere", "--by", "bob").ok()
     noted = run_here("events", "--task", task, "--json").ok().lines()[-1]
-    assert noted["data"] == {"by": "bob", "text": "look\nhere", "how": "stated"}
+    said = {"by": "bob", "text": "look\nhere", "how": "stated", "cause": "said"}
+    assert noted["data"] == said
     assert "cancelled by alice: enough" in run_here("cancel", task, "--reason", "enough").ok().out
     run_here("claim", task).refused(4)
     run_here("comment", "a", "b", "c").refused(2, "quote the text")

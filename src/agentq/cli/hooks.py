@@ -51,7 +51,7 @@ def _hooks(session: Session) -> InstalledHooks:
 @click.pass_context
 @pass_session
 def hooks(session: Session, ctx: click.Context) -> None:
-    """List the hooks of this installation, and what came for them.
+    """List webhooks that come in, and replay them.
 
     A hook is the file hooks/NAME.md; others send their webhooks to /hooks/NAME of the HTTP server.
     """

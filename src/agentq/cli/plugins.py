@@ -16,7 +16,7 @@ _WIDTH = 80
 @click.option("--no-load", is_flag=True, help="Do not load them to ask which hooks they have.")
 @pass_session
 def plugins(session: Session, no_load: bool) -> None:
-    """List plugins with their hooks, and how those in use are doing.
+    """List plugins, and how those in use are doing.
 
     A plugin is a Python package with an entry point in the group `agentq`. Each is loaded in a
     process of its own, which is killed if it hangs. The second table has what agentq.toml uses:
@@ -61,7 +61,7 @@ def plugins(session: Session, no_load: bool) -> None:
 @click.pass_context
 @pass_session
 def notify(session: Session, ctx: click.Context) -> None:
-    """List who is told of what, by [notify] in agentq.toml."""
+    """Show who is told of what; send a message to try it."""
     if ctx.invoked_subcommand is not None:
         return
     from agentq.settings.notify import read_notify

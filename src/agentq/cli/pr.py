@@ -13,7 +13,7 @@ from agentq.cli.session import Session, pass_session
 @named_task_argument
 @pass_session
 def pr(session: Session, ref: str) -> None:
-    """Push what a task changed and open a pull request, or see how it stands.
+    """Push what a task changed and open a pull request.
 
     The branch is agentq/TASK, at the remote that [git] in agentq.toml names; the pull request is
     opened at the repository there. How it stands is left on the task as a comment. With

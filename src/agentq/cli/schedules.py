@@ -27,7 +27,7 @@ def _listing(session: Session) -> ScheduleListing:
 @click.pass_context
 @pass_session
 def schedules(session: Session, ctx: click.Context) -> None:
-    """List the schedules of this installation, and when each occurs next.
+    """List schedules, and when each occurs next.
 
     A schedule is the file schedules/NAME.md: when it occurs (`cron` with a `zone`, `every`, or
     `at`), and the task or the workflow that it asks for. `agentq up` carries them out.

@@ -29,7 +29,7 @@ _HEALTH = {"ok": "green", "retrying": "yellow", "disabled": "red", "removed": "b
 @click.pass_context
 @pass_session
 def webhooks(session: Session, ctx: click.Context) -> None:
-    """List who is told of what happens to tasks, and how that goes.
+    """List who is told of what happens to tasks, and how.
 
     Targets are [webhooks.NAME] in agentq.toml; `agentq up` sends to them.
     """

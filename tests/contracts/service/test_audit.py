@@ -36,7 +36,10 @@ from tests.contracts.service.test_access import NEVER, OWN
 from tests.contracts.service.test_scopes import ALL, EXPECTED
 
 #: Refused by the client itself, where the ledger is behind a server: only loops ask for them.
-LOCAL = {"outbox", "settle", "publish", "lead", "give up leading", "judge messages"}
+LOCAL = {
+    "outbox", "settle", "publish", "lead", "give up leading", "judge messages", "waking schedules",
+    "declare schedules", "fire a schedule",
+}  # fmt: skip
 
 LONG_POSTGRES = pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])
 
