@@ -30,6 +30,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.reserved_names import is_reserved
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
+from agentq.core.values import replace
 from agentq.server.attempt_api import AttemptApi
 from agentq.server.attempt_socket import AttemptSocket
 from agentq.settings import Settings
@@ -196,7 +197,10 @@ def problems_of(campaign: Campaign, way: Way, place: tuple[str, str]) -> list[st
     """What is wrong with how this way ended."""
     found = []
     task = campaign.queue.task(f"try-{way.name}")
-    if task.state is not State.FAILED and not (way.alone and task.state is State.CANCELLED):
+    # One that ends over children which nobody lets start has left until they are over.
+    waits = task.state is State.PENDING and bool(task.details.yielded)
+    ended = task.state is State.FAILED or (way.alone and task.state is State.CANCELLED)
+    if not ended and not waits:
         found.append(f"its own task is {task.state}: {task.reason}")
     said = campaign.said(way)
     expected = place in way.possible
@@ -209,6 +213,15 @@ def problems_of(campaign: Campaign, way: Way, place: tuple[str, str]) -> list[st
     return found
 
 
+def standing(campaign: Campaign, names: list[str]) -> dict[str, object]:
+    """How these tasks stand, but for what a parent is told of its children: the attackers are."""
+    found = campaign.service.tasks_by_id(SYSTEM, names)
+    parent = found["victim-parent"]
+    details = replace(parent.details, children=(), ended_children=(), ended_since=0)
+    told = replace(parent, details=details, version=0, updated_at=0)
+    return {**found, "victim-parent": told}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("place", ["-".join(each) for each in PLACES])
 def test_no_way_passes_a_gate(request: pytest.FixtureRequest, folder: Path, place: str) -> None:
@@ -218,7 +231,7 @@ def test_no_way_passes_a_gate(request: pytest.FixtureRequest, folder: Path, plac
     url = address(request, folder, store)
     with open_campaign(folder, url, box, through=store == "served") as campaign:
         names = sorted(campaign.victims.values())
-        before = campaign.service.tasks_by_id(SYSTEM, names)
+        before = standing(campaign, names)
         tokens = campaign.service.tokens(SYSTEM)
         # Given an agent that tries each way in an attempt of its own
         campaign.try_ways([way for way in WAYS.values() if not way.alone])
@@ -230,7 +243,7 @@ def test_no_way_passes_a_gate(request: pytest.FixtureRequest, folder: Path, plac
         log = (folder / "worker.log").read_text()
         assert {name: each for name, each in wrong.items() if each} == {}, log[-2000:]
         # And nobody else's task has changed
-        assert campaign.service.tasks_by_id(SYSTEM, names) == before
+        assert standing(campaign, names) == before
         assert campaign.service.tokens(SYSTEM) == tokens
         known = campaign.service.limits(SYSTEM)
         assert all(each == RoleLimits() for each in known.values())
