@@ -16,10 +16,11 @@ import pytest
 from agentq import TaskFields, TaskOptions
 from agentq.client.queue import Queue
 from agentq.contracts.store import Changes, EffectRow, Store, T, Tx
-from agentq.core.access import Principal, PrincipalKind
+from agentq.core.access import SYSTEM, Principal, PrincipalKind
 from agentq.core.errors import Conflict, Invalid, NotFound, Stale, Unavailable
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import State
+from agentq.core.task import Spec
 from agentq.ledger import deferred_submit
 from agentq.settings import Settings
 from agentq.stores.sqlite.store import SqliteStore
@@ -285,6 +286,11 @@ def test_an_attempt_at_a_task_that_was_pruned(q: Queue) -> None:
     assert q._client.installation.ledger.prune(q._client.now() + 1, lambda task_id: None) == 1
     with pytest.raises(NotFound):
         attempt_at(q, claim.id, claim.epoch).submit("packer", "Pack.", connection=THEIRS)
+    # Nor does its worker submit for it.
+    with pytest.raises(NotFound, match="not there any more"):
+        q._client.service.submit(
+            SYSTEM, [Spec("late", "packer")], under=(claim.id, claim.epoch), connection=THEIRS
+        )
 
 
 def test_what_cannot_be_read_is_put_off_and_keeps_nobody(
