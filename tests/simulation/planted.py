@@ -314,7 +314,7 @@ def an_approval_is_not_bound_to_the_payload() -> AbstractContextManager[Any]:
     return deciding(triggers.Approve, approve)
 
 
-@breaks(IRREVERSIBLE, RULES)
+@breaks(IRREVERSIBLE, RULES, EFFECTS)
 def an_approval_survives_an_edit() -> AbstractContextManager[Any]:
     real = editing.edit
 
@@ -422,7 +422,7 @@ def the_next_task_is_never_spawned() -> AbstractContextManager[Any]:
     return patch.object(Submitter, "spawn", nothing)
 
 
-@breaks(GRAPH)
+@breaks(GRAPH, RULES)
 def the_next_task_does_not_wait_for_the_verdict() -> AbstractContextManager[Any]:
     real = custody.report
 
