@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
+from agentq.worker import preflight
+from agentq.worker.agent_access import launcher
+from agentq.worker.task_folder import LAUNCHER
 from tests.interfaces.conftest import run_here
 
 TOOL = """#!/bin/sh
@@ -46,6 +50,25 @@ def test_a_role_that_can_work(home: Path) -> None:
         "program": "ok", "workspace": "ok", "verify": "ok",
     }  # fmt: skip
     assert "build can work" in run_here("roles", "check").ok().out
+
+
+def test_a_launcher_that_a_starting_process_holds_open_is_tried_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between fork and exec, what another thread starts has it open for writing as well."""
+    write_settings(home, '[roles.build]\ncommand = ["sh", "-c", "true"]\n')
+    held: list[IO[bytes]] = []
+    plain = launcher
+
+    def held_open(*words: Any) -> str:
+        folder = next(home.rglob(".preflight-*"))
+        held.append((folder / LAUNCHER).open("ab"))
+        return plain(*words)
+
+    monkeypatch.setattr(preflight, "launcher", held_open)
+    monkeypatch.setattr("agentq.worker.preflight.time.sleep", lambda _: held[0].close())
+    assert checks("build")["workspace"]["status"] == "ok"
+    assert held[0].closed, "it was never busy"
 
 
 def test_what_is_missing_is_named_with_what_to_do(home: Path) -> None:

@@ -14,12 +14,14 @@ A check that fails says what was found and what to do. Nothing here knows the le
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +58,8 @@ from agentq.worker.task_folder import LAUNCHER
 LIVE_PROMPT = "Reply with the single word OK. Use no tools and change nothing."
 LIVE_SECONDS = 90.0
 _TRIAL_SECONDS = 20.0
+#: How long to wait between trials of a file that somebody still has open for writing.
+_BUSY_PAUSES = (0.01, 0.05, 0.2, 1.0, 2.0)
 #: Words of a shell, not programs: `command -v` would know them, `which` does not.
 _SHELL_WORDS = frozenset({"cd", "test", "[", "true", "false", "exit", "set", ":", ".", "!", "if",
                           "for", "while", "(", "{", "export", "exec", "echo", "command",
@@ -300,9 +304,20 @@ def _launched(where: Surroundings, program: Path) -> str:
         sandbox = Sandbox(settings.sandbox, settings.network, tuple(map(Path, settings.writable)))
         words = bubblewrap.wrap(words, program.parent, sandbox)
     environment = _seen_by_agents(where, Launch(words))
+    problem = _trial(words, environment, program.parent)
+    for seconds in _BUSY_PAUSES:
+        if os.strerror(errno.ETXTBSY) not in problem:
+            break
+        # What another thread starts has the file we wrote open as well, until it execs.
+        time.sleep(seconds)
+        problem = _trial(words, environment, program.parent)
+    return problem
+
+
+def _trial(words: tuple[str, ...], environment: Mapping[str, str], folder: Path) -> str:
     try:
         ran = subprocess.run(
-            words, env=environment, cwd=program.parent, stdin=subprocess.DEVNULL,
+            words, env=environment, cwd=folder, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=_TRIAL_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
