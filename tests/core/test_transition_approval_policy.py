@@ -68,6 +68,16 @@ def test_an_escalation_says_whom_it_asks() -> None:
     assert decision.effects == (Notify("escalated", "lead: nobody has decided for 20 s"),)
 
 
+def test_a_delay_that_is_over_does_not_keep_an_escalated_task_due() -> None:
+    task = asking(escalate=STEPS, delay_seconds=10)
+    late = NOW + 30 * SECOND
+    decision = transition(task, t.Tick(), late)
+    assert [event.kind for event in decision.events] == ["escalated"]
+    assert decision.task.wake_at > late
+    not_yet = asking(escalate=STEPS, delay_seconds=40)
+    assert due(not_yet).task.details.not_before == NOW + 40 * SECOND
+
+
 def test_escalations_that_were_missed_are_made_up_for_one_by_one() -> None:
     task = asking(escalate=STEPS, seconds=0)
     late = NOW + 3_600_000

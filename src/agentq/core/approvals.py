@@ -35,8 +35,10 @@ def asking_tick(task: Task, now: int) -> Step | None:
 def _escalated(task: Task, now: int) -> Step:
     number = task.details.escalations
     step = task.spec.approval.escalate[number]
+    # A delay that is over as well would keep the task due, and so be looked at again at once.
+    not_before = task.details.not_before if task.details.not_before > now else 0
     details = replace(
-        task.details, escalations=number + 1, asked_of=step.to,
+        task.details, escalations=number + 1, asked_of=step.to, not_before=not_before,
         remind_at=now + remind_ms(task.spec),
     )  # fmt: skip
     text = f"{step.to}: nobody has decided for {step.after_seconds} s"
