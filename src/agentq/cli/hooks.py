@@ -104,9 +104,10 @@ def check(session: Session, names: tuple[str, ...]) -> None:
     Each problem is named with its file and line. Exits with 2 if there is one.
     """
     from agentq.hooks.installed import check_hooks
+    from agentq.settings.profiles import all_roles
 
     settings = session.settings()
-    folder, roles = settings.hooks_folder, frozenset(settings.workers)
+    folder, roles = settings.hooks_folder, frozenset(all_roles(settings))
     wanted, problems = check_hooks(folder, settings.workflows_folder, roles, names)
     if session.json:
         listed = [{"hook": hook, "text": text, "remedy": remedy} for hook, text, remedy in problems]

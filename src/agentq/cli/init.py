@@ -156,6 +156,7 @@ def _make_ready(settings: Settings) -> dict[str, Any]:
     from agentq.client.client import Client
     from agentq.client.principals import principal_of
     from agentq.core.access import Action, Relation, check
+    from agentq.settings.profiles import all_roles
     from agentq.wiring import ledger_id_of, open_installation
 
     who = principal_of(settings, lambda: ledger_id_of(settings))
@@ -165,7 +166,7 @@ def _make_ready(settings: Settings) -> dict[str, Any]:
         changed = _apply_limits(queue, settings)
         broker: dict[str, object] = {}
         if settings.broker:
-            roles = sorted({*settings.workers, *queue.limits()})
+            roles = sorted({*all_roles(settings), *queue.limits()})
             changed += queue.prepare_broker(roles)
             users = queue.installation.broker_users(roles)
             broker = {"broker": without_password(settings.broker), "users": users}

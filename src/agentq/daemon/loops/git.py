@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentq.client.pull_requests import PullRequests
     from agentq.contracts.service import Service
     from agentq.contracts.service_values import OutboundEffect
+    from agentq.plugins.hooks import PullRequest
 
 DOMAIN = OfferWork.lane
 BATCH = 20
@@ -83,7 +84,12 @@ class GitLoop(Loop):
         lane = f"{DOMAIN}:{settings.settings.name}"
         calls = []
         batch = self._service.outbox_batch(SYSTEM, lane, BATCH)
+        asked = set[str]()
         for effect in batch:
+            if effect.task.id in asked:  # a person has opened it meanwhile: one look is enough
+                self._service.settle_outbox(SYSTEM, [effect])
+                continue
+            asked.add(effect.task.id)
             call = self._call(settings, effect)
             if call is not None:
                 calls.append(call)
@@ -93,16 +99,16 @@ class GitLoop(Loop):
     def _call(self, settings: GitSettings, effect: OutboundEffect) -> PluginCall[Any] | None:
         """What to ask about one task; None if it is settled for now."""
         task = effect.task
-        if not self._pulls.is_wanted(task):
-            self._service.settle_outbox(SYSTEM, [effect])
-            return None
         number = self._pulls.number(task.id)
         if number:
             return PluginCall(effect, "look", {"number": number})
         try:
+            if not self._pulls.is_wanted(task):
+                self._service.settle_outbox(SYSTEM, [effect])
+                return None
             return PluginCall(effect, "open", {"change": self._pulls.push(task.id, settings)})
         except _FINAL as error:
-            self._give_up(effect, error.cause)
+            self._give_up(effect, f"No pull request was opened: {error.cause}")
         except AgentqError as error:
             log.warning("git: %s is tried again: %s", task.id, error)
             self._service.settle_outbox(SYSTEM, [], [effect])
@@ -111,21 +117,30 @@ class GitLoop(Loop):
     def _use(self, settings: GitSettings, carrier: Carrier[Any], result: PluginResult[Any]) -> None:
         effect: OutboundEffect = result.token
         if result.error and result.final:
-            self._give_up(effect, result.error)
+            self._give_up(effect, f"No pull request was opened: {result.error}")
         elif result.error:
             log_failure("git", carrier.process.name, carrier, result.error)
             self._service.settle_outbox(SYSTEM, [], [effect])
         else:
-            task = self._service.task(SYSTEM, effect.task.id)
-            if self._pulls.tell(task, result.value):
-                self.tally.add("told")
-            if result.value["state"] == "open":
-                later = self._service.now() + settings.every * 1000
-                self._service.settle_outbox(SYSTEM, [], [effect], later)
-            else:
-                self._service.settle_outbox(SYSTEM, [effect])
+            self._tell(settings, effect, result.value)
 
-    def _give_up(self, effect: OutboundEffect, reason: str) -> None:
-        log.error("git: %s becomes no pull request: %s", effect.task.id, reason)
-        self._service.comment(SYSTEM, effect.task.id, f"No pull request was opened: {reason}")
+    def _tell(self, settings: GitSettings, effect: OutboundEffect, pull: PullRequest) -> None:
+        """Say on the task how its pull request stands, and look again later unless it is over."""
+        try:
+            task = self._service.task(SYSTEM, effect.task.id)
+            if self._pulls.tell(task, pull, settings.base):
+                self.tally.add("told")
+        except _FINAL as error:
+            self._give_up(effect, f"Its pull request is not followed: {error.cause}")
+            return
+        if pull["state"] == "open":
+            later = self._service.now() + settings.every * 1000
+            self._service.settle_outbox(SYSTEM, [], [effect], later)
+        else:
+            self._service.settle_outbox(SYSTEM, [effect])
+
+    def _give_up(self, effect: OutboundEffect, text: str) -> None:
+        """Say on the task why nothing more comes, and forget it."""
+        log.error("git: %s: %s", effect.task.id, text)
+        self._service.comment(SYSTEM, effect.task.id, text)
         self._service.settle_outbox(SYSTEM, [effect])
