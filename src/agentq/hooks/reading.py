@@ -68,7 +68,10 @@ def secret_of(hook: Hook) -> str:
     found = resolve(hook.secret, f"secret of {hook.path}", hook.path.parent.parent)
     remember_secrets(found.value)
     if hook.proof.kind == STANDARD:
-        standard_key(found.value)
+        try:
+            standard_key(found.value)
+        except Invalid as error:
+            raise Invalid(f"{hook.path}: {error.cause}", error.remedy) from error
     return found.value
 
 

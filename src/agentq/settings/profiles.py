@@ -20,6 +20,7 @@ from agentq.core.durations import parse_duration
 from agentq.core.errors import AgentqError, Invalid, NotFound
 from agentq.core.values import replace
 from agentq.protocol.front_matter import LocatedFields, locate_fields, split_front_matter
+from agentq.protocol.occurrences import read_cron
 from agentq.settings.roles import NAMES, RoleSettings, read_role
 from agentq.settings.working_hours import ANY_TIME, WorkingHours, check_zone, parse_hours
 
@@ -252,7 +253,8 @@ def _parsed(content: bytes, name: str, path: Path) -> Profile:
     if parts is None:
         raise Invalid(
             f"{path}, line 1: a profile starts with `---` and its fields.",
-            "For example:\n---\ntool: claude\nmanager: vp-engineering\n---\nYou …",
+            "Write `---`, then lines like `tool: claude` and `manager: ceo`, then `---`, and below"
+            " that what the agent is told.",
         )
     front_matter, body = parts
     reader = _ProfileReader(name, path, locate_fields(front_matter, str(path), first_line=2))
@@ -353,6 +355,8 @@ class _ProfileReader:
         seconds = self._guarded("wake", lambda: parse_duration(every)) if every else 0
         if not isinstance(cron, str):
             raise self._wrong("wake", f"cron is a text like `0 9 * * 1-5`, got {cron!r}")
+        if cron:
+            cron = self._guarded("wake", lambda: read_cron(cron))
         return Wake(seconds, cron, on, mode == "always")
 
     def _text(self, name: str) -> str:
