@@ -498,4 +498,4 @@ def test_profiles_that_nothing_could_run_are_not_written(
     monkeypatch.chdir(tmp_path)
     words = ("init", "--template", "organisation", "--agent", "fake")
     run_here(*words).refused(4, "the repository has no commit yet", "written")
-    assert [each.name for each in tmp_path.iterdir()] == [".git"]
+    assert not (tmp_path / FILE_NAME).exists() and not (tmp_path / "agents").exists()

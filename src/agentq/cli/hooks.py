@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -153,12 +154,13 @@ def log(
 
 def show_deliveries(found: list[HookDelivery], now: int, empty: str, about: str) -> None:
     """A table of deliveries, in or out."""
+    here = f"{Path.cwd()}/"  # a terminal has little room for what everybody knows
     show_table(
         (">number", "at", "delivery", "state", ">tries", about, "error"),
         [
             (str(each.number), ago(each.received_at, now), each.id,
              Styled(str(each.state), STYLES[each.state]), str(each.attempts),
-             ", ".join(each.tasks), one_line(each.error, 200))
+             ", ".join(each.tasks), one_line(each.error.replace(here, ""), 200))
             for each in found
         ],
         empty,
@@ -178,6 +180,8 @@ def _show_one(session: Session, found: HookDelivery | None, name: str, delivery_
     if session.json:
         emit_json(plain)
         return
+    if found.error:
+        note(clean(f"{found.state}: {found.error}"))
     for key, value in found.headers.items():
         say(clean(f"{key}: {value}"))
     say()
