@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from agentq.client.task_input.named_files import SUFFIX
 from agentq.contracts.schedule_values import DeclaredSchedule, ScheduleState
 from agentq.core.access import SYSTEM
 from agentq.core.counting import some_of
@@ -20,7 +21,6 @@ from agentq.core.errors import AgentqError, Invalid, NotFound
 from agentq.protocol.occurrences import next_after
 from agentq.schedules.firing import PlannedFiring, draft_of, plan_firing
 from agentq.schedules.folder import (
-    SUFFIX,
     Signature,
     content_of,
     digest_of,
