@@ -493,9 +493,8 @@ def test_roles_of_the_stand_in_work_as_written(repo: Path, monkeypatch: pytest.M
 def test_profiles_that_nothing_could_run_are_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files that are there are never changed: they would stay without a tool."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     monkeypatch.chdir(tmp_path)
-    words = ("init", "--template", "organisation", "--agent", "fake")
-    run_here(*words).refused(4, "the repository has no commit yet", "written")
+    answer = run_here("init", "--template", "organisation", "--agent", "fake")
+    answer.refused(4, "the repository has no commit yet")
     assert not (tmp_path / FILE_NAME).exists() and not (tmp_path / "agents").exists()
