@@ -195,8 +195,18 @@ def check_organisation(files: Iterable[ProfileFile], roles: Iterable[str] = ()) 
                 at = profile.where("role" if "role" in profile.lines else "roles")
                 problems.append(f"{at}: the tasks of {role} are for {taken[role]} already.")
             taken.setdefault(role, f"the agent {profile.name}")
-        problems += _manager_problems(known, profile)
+        problems += _manager_problems(known, profile) + _wake_problems(profile)
     return problems
+
+
+def _wake_problems(profile: Profile) -> list[str]:
+    """An agent whose wake is wrong still does its tasks, and is only not woken."""
+    try:
+        if profile.wake.cron:
+            read_cron(profile.wake.cron)
+    except Invalid as error:
+        return [f"{profile.where('wake')}: {error.cause} {error.remedy}"]
+    return []
 
 
 def _manager_problems(known: Mapping[str, Profile], profile: Profile) -> list[str]:
@@ -355,8 +365,6 @@ class _ProfileReader:
         seconds = self._guarded("wake", lambda: parse_duration(every)) if every else 0
         if not isinstance(cron, str):
             raise self._wrong("wake", f"cron is a text like `0 9 * * 1-5`, got {cron!r}")
-        if cron:
-            cron = self._guarded("wake", lambda: read_cron(cron))
         return Wake(seconds, cron, on, mode == "always")
 
     def _text(self, name: str) -> str:
