@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentq.core import triggers as t
-from agentq.core.comments import MENTIONS_KEPT, mentioned
+from agentq.core.comments import MENTIONS_KEPT, PULL_REQUEST_CAUSE, mentioned
+from agentq.core.effects import OfferWork
 from agentq.core.errors import Invalid, Refused
 from agentq.core.states import State
 from agentq.core.task import Task
@@ -83,3 +84,10 @@ def test_a_cause_is_a_name(cause: str) -> None:
     check_cause("delivery-1")
     with pytest.raises(Invalid, match="cause of a comment"):
         check_cause(cause)
+
+
+def test_complete_work_that_became_a_pull_request_is_offered_to_whoever_follows_it() -> None:
+    told = said("ann", "Pull request #1 is open", PULL_REQUEST_CAUSE)
+    assert transition(submitted(), told, NOW).effects == ()
+    task = then(claimed(), t.Report(1, "done"))
+    assert OfferWork(1) in transition(task, told, NOW).effects

@@ -488,3 +488,13 @@ def test_roles_of_the_stand_in_work_as_written(repo: Path, monkeypatch: pytest.M
     assert checks["ok"], json.dumps(checks)
     statuses = {each["status"] for role in checks["roles"].values() for each in role["checks"]}
     assert statuses == {"ok"}
+
+
+def test_profiles_that_nothing_could_run_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    monkeypatch.chdir(tmp_path)
+    answer = run_here("init", "--template", "organisation", "--agent", "fake")
+    answer.refused(4, "the repository has no commit yet")
+    assert not (tmp_path / FILE_NAME).exists() and not (tmp_path / "agents").exists()

@@ -29,7 +29,7 @@ def staff(queue: Queue) -> Queue:
 @pytest.mark.usefixtures("staff")
 def test_agents_are_listed_and_drawn() -> None:
     table = run_here("agents").ok().out
-    assert "every 8h, on blocked" in table and "[engineer, api]" in table
+    assert "8h, blocked" in table and "[engineer, api]" in table and "READY" not in table
     assert run_here("agents", "--tree").ok().out.splitlines() == ["lead  Leads", "└ engineer"]
     found = {each["name"]: each for each in run_here("--json", "agents").ok().json()["agents"]}
     assert found["engineer"]["manager"] == "lead" and found["lead"]["manager"] is None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from agentq.client.queue import Queue
 from agentq.core import access
 from agentq.core.access import SYSTEM
 from agentq.core.causation import LoopCaps
@@ -99,7 +101,7 @@ def test_a_role_submits_so_fast(agents: Agents) -> None:
     agents.submit(other, 2)
     assert "submitted 6 tasks within an hour" in refused(agents, other)
     agents.end(other)
-    agents.queue.advance(3600)
+    agents.queue.advance(3600 + 600)  # it is counted in spans of ten minutes
     agents.queue._client.set_limits("a", replace(agents.service.limits(SYSTEM)["a"], paused=False))
     agents.submit(agents.begin("child-2"))
 
@@ -149,3 +151,19 @@ def test_without_caps_nothing_is_counted() -> None:
 def test_a_task_that_is_gone_has_no_attempt_that_could_submit(agents: Agents) -> None:
     with pytest.raises(NotFound):
         agents.submit(access.attempt("nobody", 1, "a"))
+
+
+def test_a_role_submits_so_fast_through_all_processes_together(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with Queue.create(url) as one, Queue(url) as two:
+        for queue in (one, two):
+            installation = queue._client.installation
+            caps = LoopCaps(depth=5, fan_out=100, per_hour=6)
+            installation.settings = replace(installation.settings, loops=caps)
+        one.submit("a", "go", id="task-1")
+        assert one.claim("a") is not None
+        who = access.attempt("task-1", 1, "a")
+        specs = [Spec(f"child-{number}", "a", instructions="go") for number in range(9)]
+        one._client.service.submit(who, specs[:5])
+        with pytest.raises(Refused, match="within an hour"):
+            two._client.service.submit(who, specs[5:])

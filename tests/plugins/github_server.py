@@ -127,7 +127,7 @@ class GithubServer(http.server.ThreadingHTTPServer):
         number = len(self.pulls) + 1
         self.pulls[number] = {
             "number": number, "state": "open", "title": body["title"], "body": body["body"],
-            "merged": False, "merged_at": None, "draft": False,
+            "merged": False, "merged_at": None, "draft": False, "merge_commit_sha": None,
             "html_url": f"https://github.com/{REPO}/pull/{number}",
             "head": {"ref": body["head"], "sha": "6dcb09b5b57875f334f61aebed695e2e4193db5e"},
             "base": {"ref": body["base"], "sha": "c5b97d5ae6c19d5c5df71a34c7fbeeda2479ccbc"},

@@ -70,7 +70,15 @@ def test_moving_a_card_changes_its_column_label_alone(
 def test_a_pull_request_is_opened_once(pulls: GithubPulls, server: GithubServer) -> None:
     opened = pulls.open(CHANGE)
     url = f"https://github.com/{REPO}/pull/1"
-    assert opened == {"number": 1, "url": url, "state": "open", "checks": "none"}
+    branch = CHANGE["branch"]
+    assert opened == {
+        "number": 1,
+        "url": url,
+        "state": "open",
+        "checks": "none",
+        "branch": branch,
+        "commit": "",
+    }
     assert server.pulls[1]["body"] == "It was broken."
     assert pulls.open(CHANGE) == opened
     assert len(server.pulls) == 1

@@ -231,3 +231,36 @@ def test_only_one_who_has_targets_leads(notifying: Notifying, tmp_path: Path) ->
     notifying.write("[notify]\n")
     assert loop.wants_term()
     loop.close()
+
+
+def test_lanes_of_a_table_that_was_removed_are_closed(
+    notifying: Notifying, block: Callable[[int], None], tmp_path: Path
+) -> None:
+    # Given notices that wait for a target which nobody here has any more,
+    notifying.write('[notify.targets.ops]\nplugin = "file"\npath = "missing/ops.jsonl"\n')
+    notifying.start()
+    eventually(lambda: "notify:ops" in notifying.lanes())
+    block(2)
+    eventually(lambda: read_health(str(tmp_path), "notify"))
+    notifying.stop()
+    notifying.write("[roles.worker]\n")
+    service, file = notifying.queue._client.service, str(tmp_path / "agentq.toml")
+    # then somebody who never ran it leaves it alone, as does who cannot read the settings,
+    elsewhere = NotifyLoop(service, PluginPlace(file, str(tmp_path / "other")), patience=0.0)
+    address = NotifyLoop(service, PluginPlace("$AGENTQ_URL", str(tmp_path)), patience=0.0)
+    assert not elsewhere.wants_term() and not address.wants_term()
+    # and who ran it waits for others to take it over,
+    place = PluginPlace(file, str(tmp_path))
+    patient = NotifyLoop(service, place)
+    assert not patient.wants_term()
+    patient.run_once()
+    assert notifying.waiting()["notify:ops"] == 2
+    # and at last closes the lane: nothing is stored for it from then on.
+    last = NotifyLoop(service, place, patience=0.0)
+    assert last.wants_term()
+    last.run_once()
+    block(1)
+    assert "notify:ops" not in notifying.lanes() | notifying.waiting().keys()
+    assert not last.wants_term()
+    for each in (elsewhere, address, patient, last):
+        each.close()

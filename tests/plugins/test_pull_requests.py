@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from agentq.client.pull_requests import PullRequests
 from agentq.client.queue import Queue
 from agentq.core.access import SYSTEM
+from agentq.core.comments import PULL_REQUEST_CAUSE
 from agentq.core.triggers import Comment
 from agentq.daemon.carriers import PluginPlace
 from agentq.daemon.loop import Runner
@@ -37,10 +39,10 @@ class Project:
     github: GithubServer
     queue: Queue
 
-    def done(self) -> str:
+    def done(self, role: str = "worker") -> str:
         """The id of a task that an agent has done."""
-        task = self.queue.submit("worker", "Write a file.", title="Write it")
-        ran = run_program("worker", "worker", "--tasks", "1", cwd=self.folder)
+        task = self.queue.submit(role, "Write a file.", title="Write it")
+        ran = run_program("worker", role, "--tasks", "1", cwd=self.folder)
         assert self.queue.task(task.id).state == "complete", ran.err
         return task.id
 
@@ -54,9 +56,10 @@ class Project:
 
 def write_settings(folder: Path, api: str, more: str = "") -> None:
     command = json.dumps([sys.executable, "-c", _AGENT])
+    role = f'command = {command}\nworkspace = "git"\nrepo = "code/repo"\n'
     (folder / "agentq.toml").write_text(
         f'[git]\nrepo = "{REPO}"\ntoken = "env:GH_TOKEN"\napi = "{api}"\nevery = "1s"\n'
-        f'[roles.worker]\ncommand = {command}\nworkspace = "git"\nrepo = "code/repo"\n{more}'
+        f"[roles.by-hand]\n{role}[roles.worker]\n{role}{more}"
     )
 
 
@@ -98,22 +101,68 @@ def test_a_task_becomes_a_pull_request(project: Project) -> None:
     assert len(project.github.pulls) == 1
 
 
-@pytest.mark.long
-def test_a_role_that_wants_it_has_one_for_each_task(project: Project) -> None:
+@contextmanager
+def git_loop(project: Project) -> Iterator[None]:
+    """The loop that follows pull requests, as `agentq up` runs it."""
     installation = project.queue._client.installation
-    place = PluginPlace(
-        str(project.folder / "agentq.toml"), str(project.folder), environment()
-    )  # fmt: skip
+    place = PluginPlace(str(project.folder / "agentq.toml"), str(project.folder), environment())
     pulls = PullRequests(project.queue._client, SYSTEM)
     runner = Runner(GitLoop(installation.service, place, pulls), installation.doorbell)
     runner.start()
     eventually(lambda: "git:github" in installation.service.lanes(SYSTEM))
+    yield
+    runner.stop()
+    assert runner.join(30)
+
+
+def waits(project: Project) -> int:
+    return project.queue._client.stats().outbox.get("git:github", 0)
+
+
+def test_one_opened_by_hand_is_followed_until_it_is_merged(project: Project) -> None:
+    merged = "e5bd3914e2e596debea16f433f57875b5b90bcd6"
+    with git_loop(project):
+        task_id = project.done("by-hand")
+        eventually(lambda: not waits(project))
+        run_here("pr", task_id).ok()
+        assert waits(project) == 1
+        project.github.pulls[1] |= {"state": "closed", "merged": True, "merge_commit_sha": merged}
+        eventually(lambda: not waits(project))
+    assert project.notes(task_id)[-1].startswith("Pull request #1 is merged: ")
+    details = project.queue.task(task_id).details
+    assert (details.applied_commit, details.applied_branch) == (merged, "main")
+
+
+@pytest.mark.long
+def test_a_pull_request_of_other_work_is_not_taken_for_its_own(project: Project) -> None:
+    task_id = project.done()
+    run_here("pr", task_id).ok()
+    project.github.pulls[1] |= {"state": "closed", "merged": True}
+    project.github.pulls[1]["head"]["ref"] = "somebody/else"
+    refused(run_here("pr", task_id), 2, "is of somebody/else, and not of")
+    with git_loop(project):
+        project.queue._client.service.comment(
+            SYSTEM, task_id, project.notes(task_id)[-1], cause=PULL_REQUEST_CAUSE
+        )
+        eventually(lambda: any("is not followed" in each for each in project.notes(task_id)))
+    assert not project.queue.task(task_id).details.applied_at
+
+
+@pytest.mark.long
+def test_a_role_that_wants_it_has_one_for_each_task(project: Project) -> None:
+    with git_loop(project):
+        _wanted_by_its_role(project)
+
+
+def _wanted_by_its_role(project: Project) -> None:
     first = project.done()
     eventually(lambda: any("#1 is open" in each for each in project.notes(first)))
     # It is followed until it is merged.
     project.github.pulls[1] |= {"state": "closed", "merged": True}
     eventually(lambda: any("#1 is merged" in each for each in project.notes(first)))
-    eventually(lambda: project.queue._client.stats().outbox.get("git:github", 0) == 0)
+    eventually(lambda: not waits(project))
+    # It brought no commit of its own: what was pushed is named.
+    assert project.queue.task(first).details.applied_commit
     # What GitHub refuses for good is said on the task.
     write_settings(project.folder, project.github.api, "pull_request = true\n")
     text = (project.folder / "agentq.toml").read_text()
@@ -122,8 +171,6 @@ def test_a_role_that_wants_it_has_one_for_each_task(project: Project) -> None:
     )
     second = project.done()
     eventually(lambda: any("Validation Failed" in each for each in project.notes(second)))
-    runner.stop()
-    assert runner.join(30)
 
 
 def refused(answer: Answer, status: int, *words: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentq.core.counting import counted
+from agentq.core.counting import counted, some_of
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,8 @@ from agentq.core.counting import counted
 )  # fmt: skip
 def test_numbers_of_things(count: int, words: tuple[str, ...], said: str) -> None:
     assert counted(count, *words) == said
+
+
+def test_some_of_many_names_are_read_at_a_glance() -> None:
+    assert some_of(["b", "a"]) == "a, b"
+    assert some_of(map(str, range(5)), most=3) == "0, 1, 2 and 2 more"

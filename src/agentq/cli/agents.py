@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from agentq.cli.lines import terminal_width
 from agentq.cli.options import group
 from agentq.cli.roles_check import any_failed, checks_of_all, show_checks
 from agentq.cli.screen import clean, emit_json, iso_time, note, one_line, paint, say, show_table
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 _OPEN = (State.READY, State.IN_PROGRESS, State.BLOCKED)
 _WAKES = ("woken", "skipped", "not spent")
+_COLUMNS = ("agent", "tool", "manager", "wake", ">ready", ">running", ">blocked",
+            *(f">{each}" for each in _WAKES), "")  # fmt: skip
+#: What is left for descriptions at least, or they are left out; and the width from which on a
+#: terminal has room for all events that wake somebody.
+_ABOUT_CHARS_MIN, _WIDE = 20, 110
+_WAKE_CHARS = 18
 
 
 @group()
@@ -53,9 +60,9 @@ def agents(session: Session, ctx: click.Context, tree: bool) -> None:
         for line in _tree(known):
             say(line)
     else:
+        rows = [_row(each, counts, wakes.get(each.name)) for each in files]
         show_table(
-            ("agent", "tool", "manager", "wake", *(f">{each}" for each in (*_OPEN, *_WAKES)), ""),
-            [_row(each, counts, wakes.get(each.name)) for each in files],
+            *_that_fit(_COLUMNS, rows),
             f"no agents: {folder}/NAME.md says who one is, and how it is run",
         )
     for each in files:
@@ -129,7 +136,8 @@ def _row(
     if profile.roles != (profile.name,):
         about = f"[{', '.join(profile.roles)}] {about}"
     return (
-        each.name, profile.settings.agent_name, profile.manager, wake_words(profile.wake),
+        each.name, profile.settings.agent_name if _has_tool(profile) else "none", profile.manager,
+        _few_wake_words(profile.wake),
         *(str(numbers[state] or "") for state in _OPEN), *_wake_cells(wakes), one_line(about, 60),
     )  # fmt: skip
 
@@ -144,6 +152,33 @@ def _wake_cells(wakes: WakeStanding | None) -> tuple[str, str, str]:
 def _numbers(profile: Profile, counts: Mapping[str, Mapping[str, int]]) -> dict[State, int]:
     rows = [counts.get(role, {}) for role in profile.roles]
     return {state: sum(row.get(str(state), 0) for row in rows) for state in _OPEN}
+
+
+def _that_fit(
+    columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """The table without what says nothing, and on a narrow terminal without what does not fit."""
+    wide = terminal_width()
+    cells = [list(row) for row in rows]
+    if 0 < wide < _WIDE:
+        for row in cells:
+            row[3] = one_line(row[3], _WAKE_CHARS)
+        if len({row[1] for row in cells}) == 1:
+            for row in cells:
+                row[1] = ""
+    kept = [place for place in range(len(columns)) if any(row[place] for row in cells)]
+    widths = [max(len(each) for each in (columns[place], *(row[place] for row in cells)))
+              for place in kept if columns[place]]  # fmt: skip
+    if 0 < wide < sum(widths) + 2 * len(widths) + _ABOUT_CHARS_MIN:
+        kept = [place for place in kept if columns[place]]
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in cells]
+
+
+def _few_wake_words(wake: Wake) -> str:
+    """When an agent wakes, as a table has room for it."""
+    every = format_duration(wake.every_seconds) if wake.every_seconds else ""
+    words = [every or wake.cron, *wake.on, "always" if wake.always else ""]
+    return ", ".join(each for each in words if each)
 
 
 def wake_words(wake: Wake) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -104,9 +105,10 @@ def check(session: Session, names: tuple[str, ...]) -> None:
     Each problem is named with its file and line. Exits with 2 if there is one.
     """
     from agentq.hooks.installed import check_hooks
+    from agentq.settings.profiles import all_roles
 
     settings = session.settings()
-    folder, roles = settings.hooks_folder, frozenset(settings.workers)
+    folder, roles = settings.hooks_folder, frozenset(all_roles(settings))
     wanted, problems = check_hooks(folder, settings.workflows_folder, roles, names)
     if session.json:
         listed = [{"hook": hook, "text": text, "remedy": remedy} for hook, text, remedy in problems]
@@ -152,12 +154,13 @@ def log(
 
 def show_deliveries(found: list[HookDelivery], now: int, empty: str, about: str) -> None:
     """A table of deliveries, in or out."""
+    here = f"{Path.cwd()}/"  # a terminal has little room for what everybody knows
     show_table(
         (">number", "at", "delivery", "state", ">tries", about, "error"),
         [
             (str(each.number), ago(each.received_at, now), each.id,
              Styled(str(each.state), STYLES[each.state]), str(each.attempts),
-             ", ".join(each.tasks), one_line(each.error, 200))
+             ", ".join(each.tasks), one_line(each.error.replace(here, ""), 200))
             for each in found
         ],
         empty,
@@ -177,6 +180,8 @@ def _show_one(session: Session, found: HookDelivery | None, name: str, delivery_
     if session.json:
         emit_json(plain)
         return
+    if found.error:
+        note(clean(f"{found.state}: {found.error}"))
     for key, value in found.headers.items():
         say(clean(f"{key}: {value}"))
     say()

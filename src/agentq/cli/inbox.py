@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +34,7 @@ def inbox(session: Session, name: str | None) -> None:
 
     Also failures of what they asked for, and the tasks of their role. A question of an agent is one
     for its manager; if nobody answers it for four hours it is one for the next above as well, and
-    in the end for every person. The last column says by which commands each can be decided.
+    in the end for every person. It is said by which commands each can be decided.
     """
     from agentq.organisation.inbox import inbox_of
     from agentq.settings import actor_from_environment
@@ -49,14 +50,15 @@ def inbox(session: Session, name: str | None) -> None:
         emit_json({"name": name, "items": [_as_json(each) for each in found]})
         return
     if not found:
-        note(f"nothing waits for {name}")
+        near = [] if name in known else get_close_matches(name, list(known), 1)
+        note(f"nothing waits for {name}" + (f" (did you mean {near[0]}?)" if near else ""))
         return
     show_table(
-        ("what", "task", "role", ">since", "", "decide with"),
+        ("what", "task", "role", ">since", "decide with", ""),
         [
             (
                 each.kind, each.task_id, each.role, ago(each.since, now),
-                one_line(each.text or each.title, 60), _WHAT_TO_DO[each.kind],
+                _WHAT_TO_DO[each.kind], one_line(each.text or each.title, 60),
             )
             for each in found
         ],

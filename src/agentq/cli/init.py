@@ -17,7 +17,7 @@ from agentq.cli.init_roles import (
     plan_roles,
     show_roles,
 )
-from agentq.cli.init_template import TEMPLATES, show_template, write_template
+from agentq.cli.init_template import TEMPLATES, check_runnable, show_template, write_template
 from agentq.cli.limits import limits_json
 from agentq.cli.options import command
 from agentq.cli.screen import clean, emit_json, note, paint, say
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     "--template",
     type=click.Choice(list(TEMPLATES)),
     help="Also write the workflows of a way to work, and its roles: a coordinator with workers and"
-    " a reviewer (trio), or cards that go their way (kanban).",
+    " a reviewer (trio), cards that go their way (kanban), 33 agents with their managers"
+    " (organisation), or one who looks back each night (nightly).",
 )
 @click.option("--yes", is_flag=True, help="Write the roles that are proposed without asking.")
 @pass_session
@@ -84,6 +85,7 @@ def init(
 
     with ExitStack() as undo:  # a file of settings that lead nowhere would only be in the way
         plan = _plan(session, agent, yes=yes, template=template or "")
+        check_runnable(template or "", plan)
         settings, written, advice = _settings(session, broker, artifacts, plan, undo)
         workflows = write_template(template or "", settings, plan.proposed, undo)
         plain = _make_ready(settings)
@@ -156,6 +158,7 @@ def _make_ready(settings: Settings) -> dict[str, Any]:
     from agentq.client.client import Client
     from agentq.client.principals import principal_of
     from agentq.core.access import Action, Relation, check
+    from agentq.settings.profiles import all_roles
     from agentq.wiring import ledger_id_of, open_installation
 
     who = principal_of(settings, lambda: ledger_id_of(settings))
@@ -165,7 +168,7 @@ def _make_ready(settings: Settings) -> dict[str, Any]:
         changed = _apply_limits(queue, settings)
         broker: dict[str, object] = {}
         if settings.broker:
-            roles = sorted({*settings.workers, *queue.limits()})
+            roles = sorted({*all_roles(settings), *queue.limits()})
             changed += queue.prepare_broker(roles)
             users = queue.installation.broker_users(roles)
             broker = {"broker": without_password(settings.broker), "users": users}

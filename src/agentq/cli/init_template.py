@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentq.cli.screen import clean, paint, say
 from agentq.core.counting import counted
+from agentq.core.errors import Refused
 from agentq.organisation.dashboard import FILE_NAME
 
 if TYPE_CHECKING:
+    from agentq.cli.init_roles import RolePlan
     from agentq.settings import Settings
     from agentq.settings.first_file import ProposedRole
 
@@ -68,6 +70,19 @@ class WrittenTemplate:
             return None
         return {"name": self.name, "written": self.written, "kept": self.kept,
                 "agents": self.agents, "others": self.others}  # fmt: skip
+
+
+def check_runnable(name: str, plan: RolePlan) -> None:
+    """Refuse profiles that nothing could run: files that are there are never changed, so they
+    would stay so. With `--agent none` they are asked for."""
+    if not name or not TEMPLATES[name].agents or plan.project is None or plan.proposed:
+        return
+    raise Refused(
+        f"The agents of the template {name} could not be run here: {plan.why_none}. Nothing was"
+        " written.",
+        "Then do this again. --agent fake tries it without an agent tool; --agent none writes"
+        " profiles that say nothing of a tool.",
+    )
 
 
 def write_template(

@@ -114,11 +114,23 @@ def _task_of(session: Session, context: click.Context) -> Task | None:
 
 
 def _works_in_git(session: Session, task: Task) -> bool:
-    role = session.settings().workers.get(task.to)
+    from agentq.settings.roles import known_role
+
+    role = known_role(session.settings(), task.to)
     return role is not None and role.workspace == "git"
 
 
 def _remedy(session: Session, task: Task) -> str:
     """What the ledger says would help it on."""
+    from agentq.settings.profiles import agent_of_role
+
+    settings = session.settings()
     causes = session.reader().explain(task.id).causes
+    if task.to not in settings.workers and agent_of_role(settings.agents_folder, task.to):
+        # The ledger knows nothing of profiles; a worker for one of them alone is rarely meant.
+        alone = f"`agentq worker {task.to}` starts one"
+        causes = tuple(
+            (cause, "`agentq up` starts all agents" if remedy == alone else remedy)
+            for cause, remedy in causes
+        )
     return next((f"{cause}: {remedy}" for cause, remedy in causes if "`agentq " in remedy), "")

@@ -16,9 +16,9 @@ def pr(session: Session, ref: str) -> None:
     """Push what a task changed and open a pull request.
 
     The branch is agentq/TASK, at the remote that [git] in agentq.toml names; the pull request is
-    opened at the repository there. How it stands is left on the task as a comment. With
-    pull_request = true in [roles.NAME], `agentq up` does so by itself when a task is complete, and
-    follows it until it is merged or closed.
+    opened at the repository there. How it stands is left on the task as a comment. `agentq up`
+    follows it until it is merged, which marks the task as applied, or closed. With
+    pull_request = true in [roles.NAME] it opens one by itself when a task is complete.
     """
     from agentq.client.pull_requests import PullRequests, words_of_pull
     from agentq.core.access import Action

@@ -12,7 +12,7 @@ from agentq.cli.options import Role, command
 from agentq.cli.screen import clean, emit_json, paint, say
 from agentq.cli.session import Session, pass_session
 from agentq.core.counting import counted
-from agentq.core.errors import NotFound, Unavailable
+from agentq.core.errors import AgentqError, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from agentq.settings import Settings
@@ -113,7 +113,10 @@ def _checks_of(
     )
     from agentq.worker.processes import Supervisor
 
-    agent = WiredInstallation.agent(chosen.agent_name)
+    try:
+        agent = WiredInstallation.agent(chosen.agent_name)
+    except AgentqError as error:  # no such tool, or a plugin that does not load: the others go on
+        return [RoleCheck("program", "failed", error.cause, error.remedy)]
     root = Path(settings.workspaces_root)
     where = with_release(Surroundings(role, chosen, agent, environment(), root))
     checks = [*local_checks(where), *_reviewer_check(settings, chosen)]

@@ -92,16 +92,30 @@ def _described(plugin: PluginReport, env: Mapping[str, str]) -> PluginReport:
     )  # fmt: skip
 
 
+def used_plugins(settings: Settings) -> list[tuple[str, PluginSettings]]:
+    """What the settings use plugins for: the table of each, and how it is set up."""
+    source = settings.source
+    tables = (("notify", read_notify(source)), ("kanban", read_kanban(source)),
+              ("git", read_git(source)))  # fmt: skip
+    return [(domain, each) for domain, table in tables for each in table.plugins]
+
+
+def try_plugin(domain: str, settings: PluginSettings) -> str:
+    """Load a plugin with its options, in a process of its own; what went wrong, or ""."""
+    process = PluginProcess(settings.plugin, domain, settings.options, environment())
+    try:
+        process.describe(_DESCRIBE_SECONDS)
+    except AgentqError as failed:
+        return failed.cause
+    finally:
+        process.close()
+    return ""
+
+
 def list_carriers(settings: Settings, outbox: Mapping[str, int]) -> list[CarrierReport]:
     """Which plugins the settings use, and what waits for each; `outbox` counts it by lane."""
-    forge = read_git(settings.source).settings
-    used: list[tuple[str, PluginSettings]] = [
-        *(("notify", each.settings) for each in read_notify(settings.source).targets),
-        *(("kanban", each.settings) for each in read_kanban(settings.source).boards),
-        *([("git", forge)] if forge is not None else []),
-    ]
     found = []
-    for domain, plugin in used:
+    for domain, plugin in used_plugins(settings):
         lane = f"{domain}:{plugin.name}"
         health = read_health(settings.home, domain).get(plugin.name, PluginHealth())
         problem = plugin.problem or _missing(plugin.plugin)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.client.task_changes import change_of
+from agentq.core.comments import PULL_REQUEST_CAUSE
 from agentq.core.errors import Invalid, Refused, Unavailable
 from agentq.core.limits import shorten
 from agentq.core.states import State
@@ -19,6 +20,7 @@ from agentq.repository.git import Git, GitLocation
 from agentq.repository.remotes import address_sha256, push_address, push_to
 from agentq.settings import environment
 from agentq.settings.git import GitSettings, read_git
+from agentq.settings.roles import role_settings
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
@@ -52,8 +54,7 @@ class PullRequests:
 
     def is_wanted(self, task: Task) -> bool:
         """Whether the role of a task wants one as soon as a task is complete."""
-        role = self._queue.installation.settings.workers.get(task.to)
-        return role is not None and role.pull_request
+        return role_settings(self._queue.installation.settings, task.to).pull_request
 
     def push(self, ref: str, settings: GitSettings, folder: Path | None = None) -> Change:
         """Push what a task changed as a branch of its own, from the repository of its role or
@@ -78,7 +79,7 @@ class PullRequests:
         work = bring(git, common, task.id, change.snapshot, change.sources)
         place = GitLocation(common, common, is_tree=False)
         address = push_address(git, place, settings.remote)
-        branch = f"agentq/{task.id}"
+        branch = _branch(task.id)
         # The branch is the task's alone: another attempt at it may have pushed it before.
         problem = push_to(
             git, place, settings.remote, address_sha256(address),
@@ -103,15 +104,27 @@ class PullRequests:
             pull: PullRequest = process.call(*call, float(plugin.timeout))
         finally:
             process.close()
-        self.tell(task, pull)
+        self.tell(task, pull, settings.base, is_new=not number)
         return pull
 
-    def tell(self, task: Task, pull: PullRequest) -> bool:
-        """Leave a comment on how a pull request stands, unless the last one says so."""
-        text = words_of_pull(pull)
-        if text in self._told(task.id)[-1:]:
+    def tell(self, task: Task, pull: PullRequest, base: str, *, is_new: bool = False) -> bool:
+        """Leave a comment on how a pull request stands, unless the last one says so; one that was
+        merged into `base` counts as applied. Whether that was news.
+
+        With `is_new` the loop that follows pull requests is told of it."""
+        branch = pull.get("branch", "")
+        if branch not in ("", _branch(task.id)):
+            raise Invalid(f"Pull request #{pull['number']} is of {branch}, and not of {task.id}.")
+        service, who = self._queue.service, self._who or self._queue.who
+        if pull["state"] == "merged" and not task.details.applied_at:
+            commit = pull.get("commit", "") or change_of(self._queue, task.id).snapshot.commit
+            service.mark_applied(who, task.id, commit, base)
+        text, told = words_of_pull(pull), self._told(task.id)
+        if text in told[-1:]:
             return False
-        self._queue.service.comment(self._who or self._queue.who, task.id, text)
+        # It may stand again as it stood before, which is news once more.
+        cause = PULL_REQUEST_CAUSE if is_new else f"pull request, {len(told)}"
+        service.comment(who, task.id, text, cause=cause)
         return True
 
     def number(self, task_id: str) -> int:
@@ -123,14 +136,20 @@ class PullRequests:
         """The comments on how the pull request stands, the newest last."""
         log = self._queue.service.history(self._who or self._queue.who, task_id)
         comments = [each.event.trigger for each in log if isinstance(each.event.trigger, Comment)]
-        # Not what an attempt says: it would choose what is followed.
-        return [each.text for each in comments if not each.epoch and _TOLD.match(each.text)]
+        # Not what an attempt says, of this task or another: it would choose what is followed.
+        by_others = [each for each in comments if not each.how.startswith("attempt ")]
+        return [each.text for each in by_others if not each.epoch and _TOLD.match(each.text)]
 
 
 def words_of_pull(pull: PullRequest) -> str:
     """How a pull request stands, in words."""
     checks = f", its checks are {pull['checks']}" if pull["checks"] != "none" else ""
     return f"Pull request #{pull['number']} is {pull['state']}{checks}: {pull['url']}"
+
+
+def _branch(task_id: str) -> str:
+    """The branch that a task's work is pushed as."""
+    return f"agentq/{task_id}"
 
 
 def _change(task: Task, branch: str, base: str) -> Change:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentq.core.errors import NotFound, Refused
+from agentq.core.errors import Invalid, NotFound, Refused
 from agentq.core.states import State
 from agentq.repository.fetching import Sources
 from agentq.repository.snapshot_refs import (
@@ -16,12 +16,12 @@ from agentq.repository.snapshot_refs import (
     WorkSnapshot,
     read_record,
 )
+from agentq.settings.roles import RoleSettings, known_role
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
     from agentq.contracts.service_values import ArtifactInfo
     from agentq.core.task import Task
-    from agentq.settings.roles import RoleSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def change_of(reader: QueueReader, ref: str) -> TaskChange:
             continue
         if snapshot.kind == "folder" or not snapshot.ref:
             break
-        role = reader.installation.settings.workers.get(task.to)
+        role = _role_of(reader, task)
         bundle = files.get((epoch, snapshot.artifact)) if snapshot.artifact else None
         sources = Sources(
             role.repo if role is not None else "",
@@ -64,6 +64,14 @@ def change_of(reader: QueueReader, ref: str) -> TaskChange:
         )
         return TaskChange(task, snapshot, sources, role)
     raise _without_change(task, [name for _, name in sorted(files)])
+
+
+def _role_of(reader: QueueReader, task: Task) -> RoleSettings | None:
+    """How the role of a task works, by agentq.toml or a profile; None if that is not known here."""
+    try:
+        return known_role(reader.installation.settings, task.to)
+    except Invalid:  # its profile is being written; the change is there all the same
+        return None
 
 
 def _without_change(task: Task, names: list[str]) -> Refused | NotFound:

@@ -165,7 +165,10 @@ class ArtifactRow(NamedTuple):
 
 
 class SpendingRow(NamedTuple):
-    """What was spent on one day under one name; `kind` says a name of what (role, label)."""
+    """What was spent on one day under one name; `kind` says a name of what (role, label).
+
+    Of the kind submits `turns` are tasks that attempts of a role have submitted, and `day` counts
+    spans of ten minutes."""
 
     kind: str
     name: str

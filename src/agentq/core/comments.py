@@ -6,8 +6,9 @@ import hashlib
 import re
 
 from agentq.core import triggers as t
-from agentq.core.effects import Notify
+from agentq.core.effects import Effect, Notify, OfferWork
 from agentq.core.limits import shorten
+from agentq.core.states import State
 from agentq.core.steps import Step, annotated, fenced_out
 from agentq.core.task import Mention, Note, Task, TaskDetails
 from agentq.core.values import replace
@@ -15,6 +16,9 @@ from agentq.core.values import replace
 #: How many of the newest mentions and comments are remembered on a task.
 MENTIONS_KEPT, MARKS_KEPT = 20, 20
 _TEXT_CHARS = 200
+#: The cause of a comment by which a person tells that complete work has become a pull request:
+#: whoever follows those shall follow this one, too.
+PULL_REQUEST_CAUSE = "pull request opened"
 _MARK_CHARS = 16
 #: Not part of an address: whatever stands before it is no letter.
 _NAME = re.compile(r"(?<![\w@./-])@([a-z0-9][a-z0-9_-]*(?:\.[a-z0-9_-]+)*)", re.IGNORECASE)
@@ -39,7 +43,9 @@ def comment(task: Task, trigger: t.Comment, now: int) -> Step:
         marks = (*details.comment_marks, mark)[-MARKS_KEPT:]
         details = replace(details, comment_marks=marks)
     kept = None if details is task.details else details
-    told = (Notify(trigger.notify, trigger.text),) if trigger.notify else ()
+    told: tuple[Effect, ...] = (Notify(trigger.notify, trigger.text),) if trigger.notify else ()
+    if trigger.cause == PULL_REQUEST_CAUSE and task.state is State.COMPLETE:
+        told = (*told, OfferWork(task.epoch))
     return Step(task.state, "commented", told, kept, keeps_custody=True)
 
 

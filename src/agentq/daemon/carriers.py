@@ -37,6 +37,14 @@ class TableSettings(Protocol):
     def problem(self) -> str:
         """What is wrong with the file or the table as a whole."""
 
+    @property
+    def problems(self) -> list[str]:
+        """All that is wrong, with the whole and with each plugin of it."""
+
+    @property
+    def plugins(self) -> list[PluginSettings]:
+        """The plugins that it names, each with its options."""
+
 
 T = TypeVar("T", bound=TableSettings)
 

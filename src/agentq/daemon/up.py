@@ -42,6 +42,7 @@ from agentq.daemon.loops.webhooks import Targets, WebhooksLoop
 from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
+from agentq.plugins.health import has_health
 from agentq.server.serving import HttpServer, address_of, allowed_hosts, listen_on, make_app
 
 if TYPE_CHECKING:
@@ -283,9 +284,12 @@ class Daemon:
             if lanes_of(domain, lanes) and not any(
                 loop.loop.wants_term() for loop in self.runners if loop.loop.term == domain
             ):
+                assert self.options.plugins is not None
+                then = "It waits for an `agentq up` that knows it; an empty table drops it."
+                if has_health(self.options.plugins.home, domain):
+                    then = "Unless another `agentq up` takes it over it is dropped in a minute."
                 log.warning("up: what [%s] is for is stored, and the settings here have no such"
-                            " table. It waits for an `agentq up` that knows it; an empty table"
-                            " drops it.", domain)  # fmt: skip
+                            " table. %s", domain, then)  # fmt: skip
         if self._installation.publisher is None and len(missing) < len(BROKER_LANES):
             log.warning("up: messages for a broker are stored, and the settings here name none."
                         " They wait for an `agentq up` that knows it.")  # fmt: skip

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts.hook_values import HookCounts, HookDelivery, HookState
+from agentq.core.counting import some_of
 from agentq.core.errors import AgentqError
 from agentq.hooks.applying import RuleOutcome, apply_rules, settle
 from agentq.hooks.reading import HookFile, hook_names, list_hooks, read_hook, secret_of
@@ -114,10 +116,10 @@ def check_hooks(
         for rule in hook.rules:
             to = rule.task.get("to", "")
             if to and roles and to not in roles:
-                known = ", ".join(sorted(roles))
+                near = get_close_matches(to, list(roles), 1)
                 problems.append((
                     name, f"{hook.path}, line {rule.line}: no role {to!r} is in the settings.",
-                    f"There are: {known}.",
+                    f"Did you mean {near[0]}?" if near else f"There are: {some_of(roles)}.",
                 ))  # fmt: skip
             try:
                 if rule.workflow:

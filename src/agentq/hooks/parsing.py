@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from agentq.client.task_input.fields import check_fields, check_text
+from agentq.client.task_input.fields import check_fields
+from agentq.client.task_input.named_files import text_of_file
 from agentq.client.task_input.specs import draft
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
@@ -23,6 +24,8 @@ from agentq.protocol.front_matter import (
 )
 from agentq.protocol.templates import check_template, is_template
 
+#: What such a file is called in errors.
+KIND = "hook"
 HOOK_BYTES_MAX = 256 * 1024
 RULES_MAX = 100
 
@@ -53,7 +56,7 @@ _EXAMPLE = (
 
 def parse_hook(content: bytes, name: str, path: Path) -> Hook:
     """Read a hook from the bytes of its file; `Invalid` says what is wrong, and where."""
-    text = _text_of(content, str(path))
+    text = text_of_file(content, str(path), HOOK_BYTES_MAX, KIND)
     parts = split_front_matter(text, str(path), HOOK_BYTES_MAX)
     if parts is None:
         raise Invalid(f"{path}, line 1: a hook starts with `---` and how it is verified.", _EXAMPLE)
@@ -61,20 +64,6 @@ def parse_hook(content: bytes, name: str, path: Path) -> Hook:
     body_line = text[: len(text) - len(body)].count("\n") + 1
     reader = _HookReader(str(path), locate_fields(front_matter, str(path), first_line=2))
     return reader.hook(name, path, body.strip(), body_line)
-
-
-def _text_of(content: bytes, source: str) -> str:
-    if len(content) > HOOK_BYTES_MAX:
-        raise Invalid(f"A hook file may have {HOOK_BYTES_MAX >> 10} KiB; {source} has more.")
-    try:
-        text = content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise Invalid(
-            f"Expected text in UTF-8, but {source} has other bytes at position {error.start}.",
-            "Save it as UTF-8.",
-        ) from error
-    check_text(text, source)
-    return text
 
 
 class _HookReader:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from agentq.client.task_input.task_file import refuse_special
+from agentq.client.task_input.named_files import NAME, SUFFIX, absent, bytes_of, names_in
 from agentq.core.errors import AgentqError, Invalid, NotFound
 from agentq.hooks.model import Hook
-from agentq.hooks.parsing import HOOK_BYTES_MAX, parse_hook
+from agentq.hooks.parsing import HOOK_BYTES_MAX, KIND, parse_hook
 from agentq.hooks.signatures import STANDARD, standard_key
 from agentq.settings.addresses import remember_secrets
 from agentq.settings.references import resolve
 from agentq.settings.reloading import file_signature
 
-SUFFIX = ".md"
 FILES_MAX = 1_000
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +37,7 @@ def _parsed(content: bytes, name: str, path: Path) -> Hook:
 
 def read_hook(folder: Path, name: str) -> Hook:
     """Read the hook `name` from the file NAME.md in `folder`."""
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise NotFound(
             "The name of a hook is 1 to 64 letters, digits, - and _, and starts with a letter or"
             f" digit; got {name[:80]!r}.",
@@ -51,15 +45,9 @@ def read_hook(folder: Path, name: str) -> Hook:
         )
     path = folder / f"{name}{SUFFIX}"
     try:
-        refuse_special(str(path))
-        with path.open("rb") as file:
-            content = file.read(HOOK_BYTES_MAX + 1)
+        content = bytes_of(folder, name, HOOK_BYTES_MAX, KIND)
     except FileNotFoundError:
-        raise _absent(folder, name) from None
-    except OSError as error:
-        raise Invalid(
-            f"The hook file {path} cannot be read: {error.strerror}.", "Check the file."
-        ) from error
+        raise absent(KIND, folder, name, hook_names(folder)) from None
     return _parsed(content, name, path)
 
 
@@ -68,7 +56,10 @@ def secret_of(hook: Hook) -> str:
     found = resolve(hook.secret, f"secret of {hook.path}", hook.path.parent.parent)
     remember_secrets(found.value)
     if hook.proof.kind == STANDARD:
-        standard_key(found.value)
+        try:
+            standard_key(found.value)
+        except Invalid as error:
+            raise Invalid(f"{hook.path}: {error.cause}", error.remedy) from error
     return found.value
 
 
@@ -136,20 +127,4 @@ def _listed(folder: Path, name: str) -> HookFile:
 
 def hook_names(folder: Path) -> list[str]:
     """The names of all hook files."""
-    try:
-        with os.scandir(folder) as entries:
-            names = [each.name for each, _ in zip(entries, range(FILES_MAX), strict=False)]
-    except OSError:
-        return []
-    files = (name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
-    return sorted(name.removesuffix(SUFFIX) for name in files)
-
-
-def _absent(folder: Path, name: str) -> NotFound:
-    there = hook_names(folder)
-    near = get_close_matches(name, there, 1)
-    if near:
-        remedy = f"Did you mean {near[0]}?"
-    else:
-        remedy = f"There are: {', '.join(there)}." if there else f"None are there: {folder}."
-    return NotFound(f"There is no hook {name!r}.", remedy)
+    return names_in(folder, FILES_MAX)

@@ -1,16 +1,20 @@
-"""What was spent, by role, label and day: added up beside the tasks, in the transaction that
-records the cost."""
+"""What was spent, by role, label and day, and how many tasks attempts have submitted, by role and
+time: added up beside the tasks, in the transaction that records it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from agentq.contracts.store import Reader, SpendingRow
+from agentq.core.causation import HOUR_MS
 from agentq.core.digests import usage_to_dict
 from agentq.core.limits import DAY_MS, NAME_CHARS_MAX
 from agentq.core.task import NO_USAGE, Spec, Usage
 
 ROLE, LABEL = "role", "label"
+#: Tasks that attempts of a role have submitted; what is the day of a cost is their span of time.
+SUBMITS = "submits"
+_SPAN_MS = 10 * 60 * 1000
 #: By what costs can be summed up. Every cost is on one role's account, so days are sums of those.
 GROUPINGS = (ROLE, LABEL, "day")
 
@@ -51,6 +55,29 @@ def bookings(costs: Iterable[tuple[Spec, Usage]], now: int) -> list[SpendingRow]
         )
         for (kind, name), total in sorted(totals.items())
     ]  # fmt: skip
+
+
+def submits_of(counts: Mapping[str, int], now: int) -> list[SpendingRow]:
+    """One row for each role whose attempts submit so many tasks now."""
+    span = now // _SPAN_MS
+    return [
+        SpendingRow(SUBMITS, role, span, 0.0, 0.0, float(count), 0.0)
+        for role, count in sorted(counts.items())
+    ]
+
+
+def submitted_within_hour(reader: Reader, role: str, now: int) -> int:
+    """About how many tasks the attempts of a role have submitted within the last hour.
+
+    Of the oldest span that part counts which is still within the hour: a few rows are read, however
+    many tasks there are.
+    """
+    span, past_ms = divmod(now, _SPAN_MS)
+    oldest, *later = (
+        sum(row.turns for row in reader.spending(SUBMITS, role, each))
+        for each in range(span - HOUR_MS // _SPAN_MS, span + 1)
+    )
+    return int(sum(later) + oldest * (_SPAN_MS - past_ms) / _SPAN_MS)
 
 
 def amounts(usage: Usage) -> str:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from functools import cached_property
 
 from agentq.core import triggers as t
 from agentq.core.access import ALL, SYSTEM, Action, Principal, PrincipalKind, allowed
-from agentq.core.causation import HOUR_MS, beyond_caps, cause_of, is_recent
+from agentq.core.causation import beyond_caps, cause_of, is_recent
 from agentq.core.errors import NotFound, Refused
 from agentq.core.graph import all_next
 from agentq.core.limits import NO_LIMITS
 from agentq.core.task import Spec, Task
 from agentq.core.values import replace
+from agentq.ledger.costs import submitted_within_hour
 from agentq.ledger.service_results import ResultService
 from agentq.ledger.submission_rules import check_children
 
 
 class SubmissionService(ResultService):
     """Checks what is submitted, before it is."""
-
-    @cached_property
-    def _submitted(self) -> dict[str, deque[int]]:
-        """When attempts of each role have submitted tasks, within the last hour, by this process:
-        a loop is fast, and one that is spread over processes meets the caps of each."""
-        return {}
 
     def _check_submission(self, who: Principal, specs: Sequence[Spec]) -> None:
         """Check every role that is asked for work, now or by what comes next."""
@@ -61,12 +54,13 @@ class SubmissionService(ResultService):
         task = self._queries.by_id([parent]).get(parent)
         if task is None:
             raise NotFound(f"There is no task {parent!r}.")
-        recent = self._submitted.setdefault(task.to, deque())
-        while recent and recent[0] <= now - HOUR_MS:
-            recent.popleft()
+        recent = 0
+        if caps.per_hour:
+            role = task.to
+            recent = self._store.read(lambda reader: submitted_within_hour(reader, role, now))
         children = len(task.details.children) + len(task.details.ended_children)
         depth = self._depth(task, now, caps.depth)
-        why = beyond_caps(caps, depth, children, len(recent), count)
+        why = beyond_caps(caps, depth, children, recent, count)
         if why:
             self._pause(task, why)
             raise Refused(
@@ -76,8 +70,6 @@ class SubmissionService(ResultService):
                 " [loops] of agentq.toml has the caps.",
                 code="loop",
             )
-        if caps.per_hour:
-            recent.extend([now] * count)
 
     def _depth(self, task: Task, now: int, most: int) -> int:
         """How many tasks of the last day are in the chain of causes, with the one to come."""

@@ -113,6 +113,9 @@ class Submitter:
 
         def create(fresh: Sequence[Spec]) -> dict[str, Task]:
             born = self._give_birth(work, fresh, roles)
+            if fence is not None:
+                role = work.task(fence[0]).to
+                work.submits[role] = work.submits.get(role, 0) + len(fresh)
             if then is not None and fence is not None:
                 check_trigger(then)
                 check_yield(work, work.task(fence[0]), born)

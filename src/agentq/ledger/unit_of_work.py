@@ -32,6 +32,7 @@ from agentq.contracts.store import (
     EffectRow,
     EventRow,
     NewRow,
+    SpendingRow,
     TaskRow,
     TreeRow,
     Tx,
@@ -52,7 +53,7 @@ from agentq.core.triggers import (
     Trigger,
 )
 from agentq.ledger.codec import SpecCache, encode_details, to_hot, to_task
-from agentq.ledger.costs import bookings
+from agentq.ledger.costs import bookings, submits_of
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
 
 #: Carries out what a decision about one task means for others, in the same transaction.
@@ -97,6 +98,8 @@ class UnitOfWork:
         self.trees: dict[int, TreeRow] = {}
         self.changed_trees: dict[int, None] = {}
         self.new_trees: list[TreeRow] = []
+        #: How many tasks attempts of each role submit.
+        self.submits: dict[str, int] = {}
         self._costs: list[tuple[Spec, Usage]] = []
         self._specs = specs
         self._role_ids = role_ids
@@ -204,6 +207,9 @@ class UnitOfWork:
             self._costs.append((after.spec, trigger.cost))
         return after
 
+    def _spending(self) -> list[SpendingRow]:
+        return bookings(self._costs, self.now) + submits_of(self.submits, self.now)
+
     def note_decision(self, row: AuditRow | None) -> None:
         """Write down who decided, unless nothing came of it."""
         if row is not None and self.events:
@@ -275,7 +281,7 @@ class UnitOfWork:
                 events=self.events,
                 effects=self.effects,
                 artifacts=self.artifacts,
-                spending=bookings(self._costs, self.now) if self._costs else (),
+                spending=self._spending() if self._costs or self.submits else (),
                 trees=trees,
                 dedup=self.dedup,
                 new_dedup=self.new_dedup,

@@ -30,11 +30,25 @@ def write_health(home: str, domain: str, carriers: Mapping[str, PluginHealth]) -
         part.rename(folder / f"{domain}.json")
 
 
+def has_health(home: str, domain: str) -> bool:
+    """Whether plugins of a domain were ever run from here."""
+    return _file(home, domain).is_file()
+
+
+def forget_health(home: str, domain: str) -> None:
+    """No plugins of a domain are run from here any more."""
+    with suppress(OSError):
+        _file(home, domain).unlink()
+
+
+def _file(home: str, domain: str) -> Path:
+    return Path(home) / _FOLDER / f"{domain}.json"
+
+
 def read_health(home: str, domain: str) -> dict[str, PluginHealth]:
     """How the plugins of a domain were doing when that was last written; {} if nobody knows."""
-    file = Path(home) / _FOLDER / f"{domain}.json"
     try:
-        plain: dict[str, Any] = msgspec.json.decode(file.read_bytes())
+        plain: dict[str, Any] = msgspec.json.decode(_file(home, domain).read_bytes())
         return {name: msgspec.convert(each, PluginHealth) for name, each in plain.items()}
     except (OSError, msgspec.MsgspecError, AttributeError):
         return {}

@@ -23,7 +23,7 @@ Calls come at least once: an `id` stands for the same thing for ever, so that re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
 import pluggy
 
@@ -88,12 +88,15 @@ class Change(TypedDict):
 
 class PullRequest(TypedDict):
     """How a pull request stands: `open`, `merged` or `closed`; its checks are `none`, `pending`,
-    `passed` or `failed`."""
+    `passed` or `failed`. `branch` is the one it was opened for; `commit` is what it became when it
+    was merged, on its base."""
 
     number: int
     url: str
     state: str
     checks: str
+    branch: NotRequired[str]
+    commit: NotRequired[str]
 
 
 class Forge(Protocol):

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
-from agentq.client.task_input.task_file import refuse_special
-from agentq.core.errors import Invalid, NotFound
+from agentq.client.task_input.named_files import NAME, SUFFIX, absent, bytes_of
+from agentq.core.errors import Invalid
 from agentq.schedules.model import Schedule
-from agentq.schedules.parsing import SCHEDULE_BYTES_MAX, parse_schedule
+from agentq.schedules.parsing import KIND, SCHEDULE_BYTES_MAX, parse_schedule
 
-SUFFIX = ".md"
 #: A folder with more files than this is another folder.
 FILES_MAX = 50_000
 #: What tells whether a file was written since: time of the change, size, and which file it is.
 Signature: TypeAlias = tuple[int, int, int]
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def scan(folder: Path) -> dict[str, Signature]:
@@ -65,28 +60,16 @@ def content_of(folder: Path, name: str) -> bytes:
     """The bytes of a schedule's file, as it is now."""
     name = name.removesuffix(SUFFIX)
     path = folder / f"{name}{SUFFIX}"
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise Invalid(
             f"{path}: the name of a schedule is 1 to 64 letters, digits, - and _, and starts with a"
             " letter or digit.",
             "Rename the file.",
         )
     try:
-        if not path.resolve(strict=True).is_relative_to(folder.resolve()):
-            raise Invalid(
-                f"{path} is a link that leads out of the schedules folder.",
-                "Put the file itself there.",
-            )
-        refuse_special(str(path))
-        with path.open("rb") as file:
-            return file.read(SCHEDULE_BYTES_MAX + 1)
+        return bytes_of(folder, name, SCHEDULE_BYTES_MAX, KIND)
     except FileNotFoundError:
-        raise _absent(folder, name) from None
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or "links that lead to each other"
-        raise Invalid(
-            f"The schedule file {path} cannot be read: {reason}.", "Check the file."
-        ) from error
+        raise absent(KIND, folder, name, scan(folder)) from None
 
 
 def read_schedule(folder: Path, name: str) -> Schedule:
@@ -104,14 +87,3 @@ def parsed(content: bytes, name: str, path: Path) -> Schedule:
 
 def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _absent(folder: Path, name: str) -> NotFound:
-    there = sorted(scan(folder))
-    near = get_close_matches(name, there, 1)
-    if near:
-        remedy = f"Did you mean {near[0]}?"
-    else:
-        shown = ", ".join(there[:20])
-        remedy = f"There are: {shown}." if there else f"None are there: {folder}."
-    return NotFound(f"There is no schedule {name!r}.", remedy)

@@ -9,7 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentq.client.task_input.fields import check_fields, check_text
+from agentq.client.task_input.fields import check_fields
+from agentq.client.task_input.named_files import shown, text_of_file
 from agentq.client.task_input.specs import draft
 from agentq.contracts.schedule_values import Overlap
 from agentq.core.durations import parse_duration
@@ -20,6 +21,8 @@ from agentq.protocol.spec_validation import check_spec
 from agentq.protocol.templates import is_template, render
 from agentq.schedules.model import Schedule
 
+#: What such a file is called in errors.
+KIND = "schedule"
 SCHEDULE_BYTES_MAX = 256 * 1024
 
 _TIMES = ("cron", "every", "at")
@@ -49,7 +52,7 @@ _Read = TypeVar("_Read")
 
 def parse_schedule(content: bytes, name: str, path: Path) -> Schedule:
     """Read a schedule from the bytes of its file; `Invalid` says what is wrong, and where."""
-    text = _text_of(content, str(path))
+    text = text_of_file(content, str(path), SCHEDULE_BYTES_MAX, KIND)
     parts = split_front_matter(text, str(path), SCHEDULE_BYTES_MAX)
     if parts is None:
         raise Invalid(f"{path}, line 1: a schedule starts with `---` and its times.", _EXAMPLE)
@@ -59,24 +62,6 @@ def parse_schedule(content: bytes, name: str, path: Path) -> Schedule:
     )
     reader = _ScheduleReader(name, path, fields, lines)
     return reader.schedule(parts[1].strip(), hashlib.sha256(content).hexdigest())
-
-
-def _text_of(content: bytes, source: str) -> str:
-    if len(content) > SCHEDULE_BYTES_MAX:
-        raise Invalid(
-            f"A schedule file may have {SCHEDULE_BYTES_MAX >> 10} KiB; {source} has more.",
-            "Put long texts into files of their own, and name them.",
-            code="too_large",
-        )
-    try:
-        text = content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise Invalid(
-            f"Expected text in UTF-8, but {source} has other bytes at position {error.start}.",
-            "Save it as UTF-8.",
-        ) from error
-    check_text(text, source)
-    return text
 
 
 class _ScheduleReader:
@@ -231,7 +216,7 @@ class _ScheduleReader:
             return default
         if given not in [str(each) for each in words]:
             known = ", ".join(words)
-            raise self._wrong(name, f"{name} is one of {known}; got {_shown(given)}", "Mend it.")
+            raise self._wrong(name, f"{name} is one of {known}; got {shown(given)}", "Mend it.")
         return words(given)
 
     def _text(self, name: str) -> str:
@@ -239,14 +224,14 @@ class _ScheduleReader:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self._wrong(name, f"{name} is a text, got {_shown(value)}", "Put it in quotes.")
+            raise self._wrong(name, f"{name} is a text, got {shown(value)}", "Put it in quotes.")
         return value.strip()
 
     def _whole(self, name: str) -> int:
         value = self._fields[name]
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
             raise self._wrong(
-                name, f"{name} is a whole number from 1 to 1000, got {_shown(value)}", "Mend it."
+                name, f"{name} is a whole number from 1 to 1000, got {shown(value)}", "Mend it."
             )
         return value
 
@@ -259,9 +244,3 @@ class _ScheduleReader:
 
     def _wrong(self, name: str, problem: str, remedy: str) -> Invalid:
         return Invalid(f"{self._path}, line {self._lines.get(name, 1)}: {problem}.", remedy)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "a mapping"
-    return repr(value)[:60]

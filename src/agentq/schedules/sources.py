@@ -13,13 +13,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from agentq.client.task_input.named_files import SUFFIX
 from agentq.contracts.schedule_values import DeclaredSchedule, ScheduleState
 from agentq.core.access import SYSTEM
+from agentq.core.counting import some_of
 from agentq.core.errors import AgentqError, Invalid, NotFound
 from agentq.protocol.occurrences import next_after
 from agentq.schedules.firing import PlannedFiring, draft_of, plan_firing
 from agentq.schedules.folder import (
-    SUFFIX,
     Signature,
     content_of,
     digest_of,
@@ -151,10 +152,9 @@ class FileSchedules:
         if schedule.role not in elsewhere:
             near = get_close_matches(schedule.role, list(roles), 1)
             field = "role" if "role" in schedule.lines else "to"
-            there = ", ".join(sorted(roles)[:20])
             raise Invalid(
                 f"{schedule.at_line(field)}: there is no role {schedule.role!r}.",
-                f"Did you mean {near[0]}?" if near else f"There are: {there}.",
+                f"Did you mean {near[0]}?" if near else f"There are: {some_of(roles)}.",
             )
 
     def _declare(

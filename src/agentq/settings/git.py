@@ -40,6 +40,15 @@ class GitSettings:
     def stated(self) -> bool:
         return self.settings is not None
 
+    @property
+    def plugins(self) -> list[PluginSettings]:
+        return [] if self.settings is None else [self.settings]
+
+    @property
+    def problems(self) -> list[str]:
+        found = [self.problem, *(each.problem for each in self.plugins)]
+        return [each for each in found if each]
+
 
 def read_git(source: str) -> GitSettings:
     """How pull requests are opened, by the file that settings are from. Never raises for what is

@@ -65,6 +65,10 @@ class KanbanSettings:
     problem: str = ""
 
     @property
+    def plugins(self) -> list[PluginSettings]:
+        return [each.settings for each in self.boards]
+
+    @property
     def problems(self) -> list[str]:
         own = [each.settings.problem for each in self.boards if each.settings.problem]
         return [self.problem, *own] if self.problem else own

@@ -58,6 +58,10 @@ class NotifySettings:
     problem: str = ""
 
     @property
+    def plugins(self) -> list[PluginSettings]:
+        return [each.settings for each in self.targets]
+
+    @property
     def problems(self) -> list[str]:
         own = [each.settings.problem for each in self.targets if each.settings.problem]
         return [self.problem, *own] if self.problem else own

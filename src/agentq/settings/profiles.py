@@ -20,6 +20,7 @@ from agentq.core.durations import parse_duration
 from agentq.core.errors import AgentqError, Invalid, NotFound
 from agentq.core.values import replace
 from agentq.protocol.front_matter import LocatedFields, locate_fields, split_front_matter
+from agentq.protocol.occurrences import read_cron
 from agentq.settings.roles import NAMES, RoleSettings, read_role
 from agentq.settings.working_hours import ANY_TIME, WorkingHours, check_zone, parse_hours
 
@@ -194,8 +195,18 @@ def check_organisation(files: Iterable[ProfileFile], roles: Iterable[str] = ()) 
                 at = profile.where("role" if "role" in profile.lines else "roles")
                 problems.append(f"{at}: the tasks of {role} are for {taken[role]} already.")
             taken.setdefault(role, f"the agent {profile.name}")
-        problems += _manager_problems(known, profile)
+        problems += _manager_problems(known, profile) + _wake_problems(profile)
     return problems
+
+
+def _wake_problems(profile: Profile) -> list[str]:
+    """An agent whose wake is wrong still does its tasks, and is only not woken."""
+    try:
+        if profile.wake.cron:
+            read_cron(profile.wake.cron)
+    except Invalid as error:
+        return [f"{profile.where('wake')}: {error.cause} {error.remedy}"]
+    return []
 
 
 def _manager_problems(known: Mapping[str, Profile], profile: Profile) -> list[str]:
@@ -252,7 +263,8 @@ def _parsed(content: bytes, name: str, path: Path) -> Profile:
     if parts is None:
         raise Invalid(
             f"{path}, line 1: a profile starts with `---` and its fields.",
-            "For example:\n---\ntool: claude\nmanager: vp-engineering\n---\nYou …",
+            "Write `---`, then lines like `tool: claude` and `manager: ceo`, then `---`, and below"
+            " that what the agent is told.",
         )
     front_matter, body = parts
     reader = _ProfileReader(name, path, locate_fields(front_matter, str(path), first_line=2))

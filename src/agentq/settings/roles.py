@@ -184,13 +184,19 @@ def role_settings(settings: Settings, role: str) -> RoleSettings:
     default = (
         RoleSettings(lease=SERVED_LEASE_SECONDS) if is_server(settings.url) else RoleSettings()
     )
+    return replace(known_role(settings, role) or default, prices=settings.prices)
+
+
+def known_role(settings: Settings, role: str) -> RoleSettings | None:
+    """What agentq.toml or a profile says of a role; None if neither does. Raises `Invalid` if the
+    profile of that name cannot be used."""
     found = settings.workers.get(role)
     if found is None:
         from agentq.settings.profiles import agent_of_role
 
         profile = agent_of_role(settings.agents_folder, role)
-        found = default if profile is None else profile.settings
-    return replace(found, prices=settings.prices)
+        found = None if profile is None else profile.settings
+    return found
 
 
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout", "setup_timeout")

@@ -14,7 +14,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from agentq.client.task_input.fields import check_fields, check_text
+from agentq.client.task_input.fields import check_fields
+from agentq.client.task_input.named_files import shown, text_of_file
 from agentq.client.task_input.specs import draft
 from agentq.core.errors import Invalid
 from agentq.core.task import NO_USAGE, OnDependencyFailure, Spec, Usage
@@ -26,6 +27,8 @@ from agentq.protocol.front_matter import (
 )
 from agentq.workflows.model import Workflow, WorkflowInput, WorkflowStep
 
+#: What such a file is called in errors.
+KIND = "workflow"
 WORKFLOW_BYTES_MAX = 256 * 1024
 STEPS_MAX = 500
 INPUTS_MAX = 100
@@ -50,7 +53,7 @@ _EXAMPLE = (
 
 def parse_workflow(content: bytes, name: str, path: Path) -> Workflow:
     """Read a workflow from the bytes of its file; `Invalid` says what is wrong, and where."""
-    text = _text_of(content, str(path))
+    text = text_of_file(content, str(path), WORKFLOW_BYTES_MAX, KIND)
     parts = split_front_matter(text, str(path), WORKFLOW_BYTES_MAX)
     if parts is None:
         raise Invalid(f"{path}, line 1: a workflow starts with `---` and its steps.", _EXAMPLE)
@@ -71,24 +74,6 @@ def parse_workflow(content: bytes, name: str, path: Path) -> Workflow:
         text,
         hashlib.sha256(content).hexdigest(),
     )
-
-
-def _text_of(content: bytes, source: str) -> str:
-    if len(content) > WORKFLOW_BYTES_MAX:
-        raise Invalid(
-            f"A workflow file may have {WORKFLOW_BYTES_MAX >> 10} KiB; {source} has more.",
-            "Put long texts into files of their own, and name them.",
-            code="too_large",
-        )
-    try:
-        text = content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise Invalid(
-            f"Expected text in UTF-8, but {source} has other bytes at position {error.start}.",
-            "Save it as UTF-8.",
-        ) from error
-    check_text(text, source)
-    return text
 
 
 def _usage(budget: Mapping[str, Any] | None) -> Usage:
@@ -147,14 +132,14 @@ class _WorkflowReader:
         if not isinstance(name, str) or not _INPUT.fullmatch(name):
             raise self._wrong(
                 path,
-                f"an input is named by letters, digits, _ and -, got {_shown(name)}",
+                f"an input is named by letters, digits, _ and -, got {shown(name)}",
                 "Name it like: target-branch.",
             )
         about = {} if about is None else about
         if not isinstance(about, Mapping):
             raise self._wrong(
                 path,
-                f"the input {name} says {_shown(about)}",
+                f"the input {name} says {shown(about)}",
                 "Write {default: …} or {description: …}.",
             )
         self._check_known(about, path, _INPUT_FIELDS, f"field of the input {name},")
@@ -191,7 +176,7 @@ class _WorkflowReader:
 
     def _step(self, fields: object, path: FieldPath) -> WorkflowStep:
         if not isinstance(fields, Mapping):
-            raise self._wrong(path, f"a step has fields, got {_shown(fields)}", _EXAMPLE)
+            raise self._wrong(path, f"a step has fields, got {shown(fields)}", _EXAMPLE)
         step_id = fields.get("id")
         if isinstance(step_id, int) and not isinstance(step_id, bool):
             step_id = str(step_id)
@@ -199,7 +184,7 @@ class _WorkflowReader:
             raise self._wrong(
                 (*path, "id") if "id" in fields else path,
                 "a step has an id of at most 50 small letters, digits, - and _;"
-                f" got {_shown(step_id)}",
+                f" got {shown(step_id)}",
                 "Name it like: `id: build-ui`.",
             )
         self._check_known(fields, path, _STEP_FIELDS, f"field of step {step_id},")
@@ -266,7 +251,7 @@ class _WorkflowReader:
         if given not in words:
             raise self._wrong(
                 (*path, "on_failure"),
-                f"on_failure is one of {', '.join(words)}; got {_shown(given)}",
+                f"on_failure is one of {', '.join(words)}; got {shown(given)}",
                 "It says what becomes of this step if one that it comes after did not complete.",
             )
         return OnDependencyFailure(given)
@@ -286,7 +271,7 @@ class _WorkflowReader:
             "an expression" if name == "when" else "an expression that gives a list, or a list"
         )
         raise self._wrong(
-            (*path, name), f"{name} is {expected}, got {_shown(given)}",
+            (*path, name), f"{name} is {expected}, got {shown(given)}",
             "Write it like: steps.plan.result.files" if name == "each" else
             "Write it like: inputs.env == 'prod'",
         )  # fmt: skip
@@ -303,7 +288,7 @@ class _WorkflowReader:
             return ""
         if not isinstance(value, str):
             raise self._wrong(
-                path, f"{path[-1]} is a text, got {_shown(value)}", "Put it in quotes."
+                path, f"{path[-1]} is a text, got {shown(value)}", "Put it in quotes."
             )
         return value.strip()
 
@@ -311,7 +296,7 @@ class _WorkflowReader:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
             raise self._wrong(
                 path,
-                f"{path[-1]} is a whole number from 1 to 1000, got {_shown(value)}",
+                f"{path[-1]} is a whole number from 1 to 1000, got {shown(value)}",
                 "Mend it.",
             )
         return value
@@ -324,7 +309,7 @@ class _WorkflowReader:
                 near = get_close_matches(str(name)[:60].lower().replace("-", "_"), known, 1)
                 raise self._wrong(
                     (*path, name),
-                    f"there is no {what} {_shown(name)}",
+                    f"there is no {what} {shown(name)}",
                     f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}.",
                 )
 
@@ -361,11 +346,3 @@ def _first_double(names: Any) -> str:
             return str(name)
         seen.add(name)
     return ""
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "a mapping"
-    return repr(value)[:60]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from agentq.client.task_input.fields import check_text
-from agentq.client.task_input.task_file import refuse_special
-from agentq.core.errors import AgentqError, Invalid, NotFound
+from agentq.client.task_input.named_files import NAME, SUFFIX, absent, bytes_of, names_in
+from agentq.core.errors import AgentqError, Invalid
 from agentq.workflows.model import Workflow, WorkflowInput
-from agentq.workflows.parsing import WORKFLOW_BYTES_MAX, parse_workflow
+from agentq.workflows.parsing import KIND, WORKFLOW_BYTES_MAX, parse_workflow
 
-SUFFIX = ".md"
 #: A folder with more files than this is another folder.
 FILES_MAX = 1_000
 INPUT_CHARS_MAX = 64 * 1024
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +45,15 @@ def read_workflow(folder: Path, name: str) -> Workflow:
     _check_name(name)
     path = folder / f"{name}{SUFFIX}"
     try:
-        _check_inside(folder, path)
-        refuse_special(str(path))
-        with path.open("rb") as file:
-            content = file.read(WORKFLOW_BYTES_MAX + 1)
+        content = bytes_of(folder, name, WORKFLOW_BYTES_MAX, KIND)
     except FileNotFoundError:
-        raise _absent(folder, name) from None
-    except OSError as error:
-        raise Invalid(
-            f"The workflow file {path} cannot be read: {error.strerror}.", "Check the file."
-        ) from error
+        raise absent(KIND, folder, name, names_in(folder, FILES_MAX)) from None
     return _parsed(content, name, path)
 
 
 def list_workflows(folder: Path) -> list[WorkflowFile]:
     """Every workflow file of the folder, by name; what cannot be read is there with its error."""
-    return [_listed(folder, name) for name in _names(folder)]
+    return [_listed(folder, name) for name in names_in(folder, FILES_MAX)]
 
 
 def _listed(folder: Path, name: str) -> WorkflowFile:
@@ -77,46 +65,13 @@ def _listed(folder: Path, name: str) -> WorkflowFile:
     return WorkflowFile(name, path, workflow.description, len(workflow.steps))
 
 
-def _names(folder: Path) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            names = [each.name for each, _ in zip(entries, range(FILES_MAX), strict=False)]
-    except OSError:
-        return []
-    files = (name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
-    return sorted(name.removesuffix(SUFFIX) for name in files)
-
-
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise Invalid(
             "The name of a workflow is 1 to 64 letters, digits, - and _, and starts with a letter"
             f" or digit; got {name[:80]!r}.",
             "Name one of `agentq workflows`, without its folder.",
         )
-
-
-def _check_inside(folder: Path, path: Path) -> None:
-    """Refuse a link that leads elsewhere: who may write a workflow need not read other files."""
-    try:
-        inside = path.resolve(strict=True).is_relative_to(folder.resolve())
-    except RuntimeError:  # links that lead to each other
-        inside = False
-    if not inside:
-        raise Invalid(
-            f"{path} is a link that leads out of the workflows folder.",
-            "Put the file itself there.",
-        )
-
-
-def _absent(folder: Path, name: str) -> NotFound:
-    there = _names(folder)
-    near = get_close_matches(name, there, 1)
-    if near:
-        remedy = f"Did you mean {near[0]}?"
-    else:
-        remedy = f"There are: {', '.join(there)}." if there else f"None are there: {folder}."
-    return NotFound(f"There is no workflow {name!r}.", remedy)
 
 
 # ---- inputs --------------------------------------------------------------------------------------

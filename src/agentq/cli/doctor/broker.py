@@ -10,6 +10,7 @@ from agentq.core.access import SYSTEM
 from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.errors import AgentqError
+from agentq.settings.profiles import all_roles
 
 if TYPE_CHECKING:
     from agentq.wiring import WiredInstallation
@@ -22,8 +23,8 @@ CLAIM_SECONDS_MAX = 60
 def broker_checks(installation: WiredInstallation) -> Iterator[Check]:
     """Whether it takes messages and has its queues."""
     try:
-        roles = sorted(role.name for role in installation.service.roles(SYSTEM))
-        facts = installation.broker_facts(roles)
+        seen = {role.name for role in installation.service.roles(SYSTEM)}
+        facts = installation.broker_facts(sorted(seen | all_roles(installation.settings).keys()))
     except AgentqError as error:
         yield Check("broker", "failed", error.cause, error.remedy)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from agentq.core.errors import AgentqError
@@ -25,3 +25,11 @@ def guarded(name: str, look: Callable[[], Check]) -> Check:
         return Check(name, "failed", error.cause, error.remedy)
     except OSError as error:
         return Check(name, "failed", f"{error.filename or ''}: {error.strerror or error}")
+
+
+def guarded_checks(name: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """The checks, or why they could not be made."""
+    try:
+        yield from checks
+    except AgentqError as error:
+        yield Check(name, "failed", error.cause, error.remedy)

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import click
 
 from agentq.cli.database import open_unchecked, schema_state
-from agentq.cli.doctor.checks import Check, guarded
+from agentq.cli.doctor.checks import Check, guarded, guarded_checks
 from agentq.cli.options import command
 from agentq.cli.screen import clean, emit_json, paint, say, size_words
 from agentq.cli.session import Session, pass_session
-from agentq.core.counting import counted
+from agentq.core.counting import counted, some_of
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.values import replace
 from agentq.settings.addresses import is_server
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 SQLITE_FIXED = (3, 51, 3)
 #: Clocks that are further apart than this are reported.
 CLOCK_MS_APART = 1_000
+#: More roles that can work than these are shown as one line.
+ROLES_SHOWN = 8
 DISK_BYTES_LOW = 256 * 1024 * 1024
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
@@ -41,8 +43,9 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 @command()
 @pass_session
 def doctor(session: Session) -> None:
-    """Check settings, database, broker, disk and files.
+    """Check settings, database, broker, disk, files, agents, hooks and plugins.
 
+    Each plugin that agentq.toml uses is loaded in a process of its own, and nothing is sent.
     Exits with 7 if a check failed; warnings are only shown.
     """
     checks = list(_checks(session))
@@ -50,13 +53,26 @@ def doctor(session: Session) -> None:
     if session.json:
         emit_json({"ok": not failed, "checks": [check._asdict() for check in checks]})
     else:
-        width = max(len(check.name) for check in checks)
-        for check in checks:
+        shown = _fewer_roles(checks)
+        width = max(len(check.name) for check in shown)
+        for check in shown:
             mark, style = _MARKS[check.status]
             say(f"{paint(mark, style)} {check.name.ljust(width)}  {clean(check.detail)}")
             if check.remedy:
                 say(f"  {' ' * width}  {paint('→', 'cyan')} {clean(check.remedy)}")
     click.get_current_context().exit(Unavailable.exit_status if failed else 0)
+
+
+def _fewer_roles(checks: Sequence[Check]) -> list[Check]:
+    """The checks for people: of an organisation, all roles that can work are one line."""
+    able = [each for each in checks if each.name.startswith("role ") and each.status == "ok"]
+    if len(able) <= ROLES_SHOWN:
+        return list(checks)
+    names = some_of(each.name.removeprefix("role ") for each in able)
+    return [
+        *(each for each in checks if each not in able),
+        Check("roles", "ok", f"{len(able)} can work: {names}"),
+    ]
 
 
 def _checks(session: Session) -> Iterator[Check]:
@@ -71,6 +87,7 @@ def _checks(session: Session) -> Iterator[Check]:
         yield guarded("server", lambda: _server(settings, session))
         yield guarded("workspaces", lambda: _workspaces(settings))
         yield guarded("disk", lambda: _disk(settings))
+        yield from _agents(settings)
         yield from _roles(settings)
         return
     database: Database | None = None
@@ -90,12 +107,30 @@ def _checks(session: Session) -> Iterator[Check]:
                 from agentq.cli.doctor.broker import broker_checks
 
                 yield from broker_checks(session.installation())
+            yield from _of_loops(settings, session)
     from agentq.cli.doctor.files import file_checks
 
     yield from file_checks(settings)
     yield guarded("workspaces", lambda: _workspaces(settings))
     yield guarded("disk", lambda: _disk(settings))
+    yield from _agents(settings)
     yield from _roles(settings)
+
+
+def _of_loops(settings: Settings, session: Session) -> Iterator[Check]:
+    """What `agentq up` does with files beside the settings, and by their tables."""
+    from agentq.cli.doctor import organisation, plugins
+
+    yield from guarded_checks("schedules", organisation.schedule_checks(session))
+    yield from guarded_checks("hooks", organisation.hook_checks(settings))
+    yield from guarded_checks("plugins", plugins.plugin_checks(settings, session))
+    yield from guarded_checks("webhooks", plugins.webhook_checks(settings, session))
+
+
+def _agents(settings: Settings) -> Iterator[Check]:
+    from agentq.cli.doctor.organisation import agent_checks
+
+    yield from guarded_checks("agents", agent_checks(settings))
 
 
 def _roles(settings: Settings) -> Iterator[Check]:

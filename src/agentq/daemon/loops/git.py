@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentq.contracts.doorbell import lane_topic
 from agentq.core.access import SYSTEM
 from agentq.core.effects import OfferWork
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
-from agentq.daemon.carriers import Carriers, PluginPlace, PluginTable, log_failure
-from agentq.daemon.loop import Loop, log
+from agentq.daemon.carriers import PluginPlace, log_failure
+from agentq.daemon.loop import log
+from agentq.daemon.plugin_loop import PATIENCE_SECONDS, POLL_SECONDS, PluginLoop
 from agentq.plugins.carrier import Carrier, PluginCall, PluginResult
 from agentq.settings.git import GitSettings, read_git
 
@@ -21,111 +21,97 @@ if TYPE_CHECKING:
     from agentq.client.pull_requests import PullRequests
     from agentq.contracts.service import Service
     from agentq.contracts.service_values import OutboundEffect
+    from agentq.plugins.hooks import PullRequest
 
 DOMAIN = OfferWork.lane
 BATCH = 20
-_POLL_SECONDS = 5.0
 #: What another try cannot mend.
 _FINAL = (Invalid, NotFound, Refused)
 
 
-class GitLoop(Loop):
+class GitLoop(PluginLoop[GitSettings, GitSettings]):
     """Carries out the lane `git:NAME`."""
 
     name = "git"
     term = "git"
-    spacing = 0.05
 
-    def __init__(self, service: Service, place: PluginPlace, pulls: PullRequests) -> None:
-        super().__init__()
-        self._service = service
+    def __init__(
+        self, service: Service, place: PluginPlace, pulls: PullRequests,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:  # fmt: skip
+        super().__init__(service, place, DOMAIN, read_git, patience)
         self._pulls = pulls
-        self._file = PluginTable(DOMAIN, place.source, read_git)
-        self._seen_by_leader = PluginTable(DOMAIN, place.source, read_git)
-        self._carriers = Carriers(DOMAIN, place, self.alarm.ring)
-        self._known: GitSettings | None = None
 
-    def wants_term(self) -> bool:
-        """Only a process whose settings have [git] shall run it."""
-        return self._seen_by_leader.look().stated
+    def rows(self, settings: GitSettings) -> dict[str, GitSettings]:
+        return {each.name: settings for each in settings.plugins}
 
-    def run_once(self) -> float:
-        settings = self._file.look()
-        if settings is not self._known:
-            self._follow(settings)
-        carrier = self._carriers.get(settings.settings.name) if settings.settings else None
-        if carrier is None:
-            return _POLL_SECONDS
-        pause = self._carry(settings, carrier)
-        self._carriers.write_health()
-        return pause
-
-    def close(self) -> None:
-        self._carriers.close()
-
-    def _follow(self, settings: GitSettings) -> None:
-        plugin = settings.settings
-        if plugin is not None:
-            self._service.carry_lanes(SYSTEM, DOMAIN, [plugin.name])
-            self.topics = frozenset({lane_topic(f"{DOMAIN}:{plugin.name}")})
-            if plugin.problem:
-                log.error("git: %s", plugin.problem)
-        self._carriers.follow([plugin] if plugin is not None else [])
-        self._known = settings
-
-    def _carry(self, settings: GitSettings, carrier: Carrier[Any]) -> float:
+    def carry(self, settings: GitSettings, carrier: Carrier[Any]) -> float:
         assert settings.settings is not None
         busy = carrier.is_busy  # before its results are taken: they are there before it is not
         for result in carrier.collect():
             self._use(settings, carrier, result)
         if busy or carrier.pause():
-            return min(carrier.pause() or _POLL_SECONDS, _POLL_SECONDS)
+            return min(carrier.pause() or POLL_SECONDS, POLL_SECONDS)
         lane = f"{DOMAIN}:{settings.settings.name}"
         calls = []
-        batch = self._service.outbox_batch(SYSTEM, lane, BATCH)
+        batch = self.service.outbox_batch(SYSTEM, lane, BATCH)
+        asked = set[str]()
         for effect in batch:
+            if effect.task.id in asked:  # a person has opened it meanwhile: one look is enough
+                self.service.settle_outbox(SYSTEM, [effect])
+                continue
+            asked.add(effect.task.id)
             call = self._call(settings, effect)
             if call is not None:
                 calls.append(call)
         carrier.offer(calls)
-        return 0.0 if len(batch) == BATCH and not calls else min(settings.every, _POLL_SECONDS)
+        return 0.0 if len(batch) == BATCH and not calls else min(settings.every, POLL_SECONDS)
 
     def _call(self, settings: GitSettings, effect: OutboundEffect) -> PluginCall[Any] | None:
         """What to ask about one task; None if it is settled for now."""
         task = effect.task
-        if not self._pulls.is_wanted(task):
-            self._service.settle_outbox(SYSTEM, [effect])
-            return None
         number = self._pulls.number(task.id)
         if number:
             return PluginCall(effect, "look", {"number": number})
         try:
+            if not self._pulls.is_wanted(task):
+                self.service.settle_outbox(SYSTEM, [effect])
+                return None
             return PluginCall(effect, "open", {"change": self._pulls.push(task.id, settings)})
         except _FINAL as error:
-            self._give_up(effect, error.cause)
+            self._give_up(effect, f"No pull request was opened: {error.cause}")
         except AgentqError as error:
             log.warning("git: %s is tried again: %s", task.id, error)
-            self._service.settle_outbox(SYSTEM, [], [effect])
+            self.service.settle_outbox(SYSTEM, [], [effect])
         return None
 
     def _use(self, settings: GitSettings, carrier: Carrier[Any], result: PluginResult[Any]) -> None:
         effect: OutboundEffect = result.token
         if result.error and result.final:
-            self._give_up(effect, result.error)
+            self._give_up(effect, f"No pull request was opened: {result.error}")
         elif result.error:
             log_failure("git", carrier.process.name, carrier, result.error)
-            self._service.settle_outbox(SYSTEM, [], [effect])
+            self.service.settle_outbox(SYSTEM, [], [effect])
         else:
-            task = self._service.task(SYSTEM, effect.task.id)
-            if self._pulls.tell(task, result.value):
-                self.tally.add("told")
-            if result.value["state"] == "open":
-                later = self._service.now() + settings.every * 1000
-                self._service.settle_outbox(SYSTEM, [], [effect], later)
-            else:
-                self._service.settle_outbox(SYSTEM, [effect])
+            self._tell(settings, effect, result.value)
 
-    def _give_up(self, effect: OutboundEffect, reason: str) -> None:
-        log.error("git: %s becomes no pull request: %s", effect.task.id, reason)
-        self._service.comment(SYSTEM, effect.task.id, f"No pull request was opened: {reason}")
-        self._service.settle_outbox(SYSTEM, [effect])
+    def _tell(self, settings: GitSettings, effect: OutboundEffect, pull: PullRequest) -> None:
+        """Say on the task how its pull request stands, and look again later unless it is over."""
+        try:
+            task = self.service.task(SYSTEM, effect.task.id)
+            if self._pulls.tell(task, pull, settings.base):
+                self.tally.add("told")
+        except _FINAL as error:
+            self._give_up(effect, f"Its pull request is not followed: {error.cause}")
+            return
+        if pull["state"] == "open":
+            later = self.service.now() + settings.every * 1000
+            self.service.settle_outbox(SYSTEM, [], [effect], later)
+        else:
+            self.service.settle_outbox(SYSTEM, [effect])
+
+    def _give_up(self, effect: OutboundEffect, text: str) -> None:
+        """Say on the task why nothing more comes, and forget it."""
+        log.error("git: %s: %s", effect.task.id, text)
+        self.service.comment(SYSTEM, effect.task.id, text)
+        self.service.settle_outbox(SYSTEM, [effect])

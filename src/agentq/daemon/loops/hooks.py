@@ -35,6 +35,6 @@ class HooksLoop(Loop):
 
     def run_once(self) -> float:
         settled, tasks = settle_waiting(self._service, self._folder, self._workflows, _AT_ONCE)
-        self.tally.add("deliveries", settled)
-        self.tally.add("tasks", tasks)
+        self.tally.add("settled", settled)
+        self.tally.add("submitted", tasks)
         return 0.0 if settled == _AT_ONCE else _POLL_SECONDS

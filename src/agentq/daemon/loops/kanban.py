@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentq.client.task_input.specs import draft
-from agentq.contracts.doorbell import lane_topic
 from agentq.core.access import SYSTEM
 from agentq.core.effects import CARD_LABEL, MoveCard
 from agentq.core.errors import AgentqError, Conflict, Invalid
 from agentq.core.limits import shorten
 from agentq.core.states import State
-from agentq.daemon.carriers import Carriers, PluginPlace, PluginTable, log_failure
-from agentq.daemon.loop import Loop, log
+from agentq.daemon.carriers import PluginPlace, log_failure
+from agentq.daemon.loop import log
+from agentq.daemon.plugin_loop import PATIENCE_SECONDS, POLL_SECONDS, PluginLoop
 from agentq.plugins.carrier import Carrier, PluginCall, PluginResult
 from agentq.settings.kanban import BoardSettings, KanbanSettings, read_kanban
 
@@ -30,71 +30,42 @@ if TYPE_CHECKING:
 
 DOMAIN = MoveCard.lane
 BATCH = 100
-_POLL_SECONDS = 5.0
 _TITLE_CHARS, _NOTE_CHARS = 200, 300
 #: Who submits what boards ask for.
 _SENDER = "kanban"
 _BLOCKED = State.BLOCKED
 
 
-class KanbanLoop(Loop):
+class KanbanLoop(PluginLoop[KanbanSettings, BoardSettings]):
     """Carries out the lanes `kanban:NAME`, and looks at the boards."""
 
     name = "kanban"
     term = "kanban"
-    spacing = 0.05
 
-    def __init__(self, service: Service, place: PluginPlace) -> None:
-        super().__init__()
-        self._service = service
-        self._file = PluginTable(DOMAIN, place.source, read_kanban)
-        self._seen_by_leader = PluginTable(DOMAIN, place.source, read_kanban)
-        self._carriers = Carriers(DOMAIN, place, self.alarm.ring)
-        self._known: KanbanSettings | None = None
+    def __init__(
+        self, service: Service, place: PluginPlace, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        super().__init__(service, place, DOMAIN, read_kanban, patience)
         #: When each board was last looked at, and the cards of it that were submitted.
         self._looked: dict[str, float] = {}
         self._submitted: dict[str, set[str]] = {}
         #: Calls that move cards which cannot be tasks out of the way.
         self._refused: dict[str, list[PluginCall[Any]]] = {}
 
-    def wants_term(self) -> bool:
-        """Only a process whose settings have [kanban] shall run it."""
-        return self._seen_by_leader.look().stated
+    def rows(self, settings: KanbanSettings) -> dict[str, BoardSettings]:
+        return {each.name: each for each in settings.boards}
 
-    def run_once(self) -> float:
-        settings = self._file.look()
-        if settings is not self._known:
-            self._follow(settings)
-        pause = _POLL_SECONDS
-        for board in settings.boards:
-            carrier = self._carriers.get(board.name)
-            if carrier is not None:
-                pause = min(pause, self._carry(board, carrier))
-        self._carriers.write_health()
-        return pause
-
-    def close(self) -> None:
-        self._carriers.close()
-
-    def _follow(self, settings: KanbanSettings) -> None:
-        names = [each.name for each in settings.boards]
-        if settings.stated:
-            self._service.carry_lanes(SYSTEM, DOMAIN, names)
-        for problem in settings.problems:
-            log.error("kanban: %s", problem)
-        self._carriers.follow(each.settings for each in settings.boards)
-        self.topics = frozenset(lane_topic(f"{DOMAIN}:{name}") for name in names)
+    def changed(self, settings: KanbanSettings) -> None:
         self._looked = {}
-        self._known = settings
 
-    def _carry(self, board: BoardSettings, carrier: Carrier[Any]) -> float:
+    def carry(self, board: BoardSettings, carrier: Carrier[Any]) -> float:
         """Use what a board's plugin has answered, and ask it more; when to look again."""
         busy = carrier.is_busy  # before its results are taken: they are there before it is not
         refused = self._refused.setdefault(board.name, [])
         for each in carrier.collect():
             refused += self._use(board, carrier, each)
         if busy or carrier.pause():
-            return min(carrier.pause() or _POLL_SECONDS, _POLL_SECONDS)
+            return min(carrier.pause() or POLL_SECONDS, POLL_SECONDS)
         calls = [*refused, *self._moves(board)]
         refused.clear()
         due = self._looked.get(board.name, -board.every) + board.every - time.monotonic()
@@ -102,7 +73,7 @@ class KanbanLoop(Loop):
             self._looked[board.name], due = time.monotonic(), float(board.every)
             calls.append(PluginCall(None, "cards", {"column": board.todo}))
         carrier.offer(calls)
-        return min(due, _POLL_SECONDS)
+        return min(due, POLL_SECONDS)
 
     def _use(
         self, board: BoardSettings, carrier: Carrier[Any], result: PluginResult[Any]
@@ -117,15 +88,15 @@ class KanbanLoop(Loop):
             return [] if result.error else self._submit(board, result.value)
         effects: Sequence[OutboundEffect] = result.token
         if result.error and not result.final:
-            self._service.settle_outbox(SYSTEM, [], effects)
+            self.service.settle_outbox(SYSTEM, [], effects)
         else:
-            self._service.settle_outbox(SYSTEM, effects)
+            self.service.settle_outbox(SYSTEM, effects)
             self.tally.add("moved", 0 if result.error or not effects else 1)
         return []
 
     def _moves(self, board: BoardSettings) -> list[PluginCall[Any]]:
         """One call for each card whose task has changed; what is of other boards is settled."""
-        batch = self._service.outbox_batch(SYSTEM, f"{DOMAIN}:{board.name}", BATCH)
+        batch = self.service.outbox_batch(SYSTEM, f"{DOMAIN}:{board.name}", BATCH)
         by_card: dict[str, list[OutboundEffect]] = {}
         others = []
         for effect in batch:
@@ -134,7 +105,7 @@ class KanbanLoop(Loop):
                 by_card.setdefault(card, []).append(effect)
             else:
                 others.append(effect)
-        self._service.settle_outbox(SYSTEM, others)
+        self.service.settle_outbox(SYSTEM, others)
         return [
             _move(card, board.columns[effects[-1].task.state], _note(effects[-1].task), effects)
             for card, effects in by_card.items()
@@ -174,7 +145,7 @@ class KanbanLoop(Loop):
             "idempotency_key": f"card:{board.name}:{name}",
         })  # fmt: skip
         generated = (made.spec.id,) if made.generated else ()
-        (task,) = self._service.submit(SYSTEM, [made.spec], dict(made.contexts), generated)
+        (task,) = self.service.submit(SYSTEM, [made.spec], dict(made.contexts), generated)
         return task
 
 

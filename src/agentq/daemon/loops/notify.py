@@ -1,8 +1,6 @@
 """Notify: what people should know is brought to them, by the plugins that `[notify]` names.
 
-Each target has its own lane of the outbox, thread, process and back-off: one that hangs delays
-nobody else, and what it could not take waits for it in the ledger. A notice is settled once the
-plugin has said that it is sent, so it may come twice and is never lost.
+A notice is settled once the plugin has said that it is sent: it may come twice, and is never lost.
 """
 
 from __future__ import annotations
@@ -11,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from agentq.contracts.doorbell import lane_topic
 from agentq.core.access import SYSTEM
 from agentq.core.effects import Notify
-from agentq.daemon.carriers import Carriers, PluginPlace, PluginTable, log_failure
-from agentq.daemon.loop import Loop, log
+from agentq.daemon.carriers import PluginPlace, log_failure
+from agentq.daemon.loop import log
+from agentq.daemon.plugin_loop import PATIENCE_SECONDS, POLL_SECONDS, PluginLoop
 from agentq.plugins.carrier import Carrier, PluginCall
 from agentq.plugins.hooks import Notice
 from agentq.plugins.routing import MessageRate
@@ -28,78 +26,46 @@ if TYPE_CHECKING:
 
 DOMAIN = Notify.lane
 BATCH = 200
-#: In case the doorbell did not ring, and for what was held until a moment.
-_POLL_SECONDS = 5.0
 _TITLE_CHARS = 200
 
 
-class NotifyLoop(Loop):
+class NotifyLoop(PluginLoop[NotifySettings, NotifyTarget]):
     """Carries out the lanes `notify:NAME`."""
 
     name = "notify"
     term = "notify"
-    spacing = 0.05
 
-    def __init__(self, service: Service, place: PluginPlace) -> None:
-        super().__init__()
-        self._service = service
-        self._file = PluginTable(DOMAIN, place.source, read_notify)
-        #: Another one, as the leader asks from its own thread.
-        self._seen_by_leader = PluginTable(DOMAIN, place.source, read_notify)
-        self._carriers = Carriers(DOMAIN, place, self.alarm.ring)
-        self._known: NotifySettings | None = None
+    def __init__(
+        self, service: Service, place: PluginPlace, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        super().__init__(service, place, DOMAIN, read_notify, patience)
         self._rates: dict[str, MessageRate] = {}
         #: When the first of what each target shall get later is due.
         self._held_until: dict[str, int] = {}
 
-    def wants_term(self) -> bool:
-        """Only a process whose settings have [notify] shall run it."""
-        return self._seen_by_leader.look().stated
+    def rows(self, settings: NotifySettings) -> dict[str, NotifyTarget]:
+        return {each.name: each for each in settings.targets}
 
-    def run_once(self) -> float:
-        settings = self._file.look()
-        if settings is not self._known:
-            self._follow(settings)
-        pause = _POLL_SECONDS
-        for target in settings.targets:
-            carrier = self._carriers.get(target.name)
-            if carrier is not None:
-                pause = min(pause, self._carry(target, carrier))
-        self._carriers.write_health()
-        return pause
-
-    def close(self) -> None:
-        self._carriers.close()
-
-    def _follow(self, settings: NotifySettings) -> None:
-        """Use settings that are new: lanes, carriers, rates."""
-        for target in self._known.targets if self._known is not None else ():
-            carrier = self._carriers.get(target.name)
+    def changed(self, settings: NotifySettings) -> None:
+        for target in self.known.targets if self.known is not None else ():
+            carrier = self.carriers.get(target.name)
             if carrier is not None:  # what it has sent by now need not be sent again
                 self._settle(target, carrier)
-        names = [each.name for each in settings.targets]
-        if settings.stated:
-            self._service.carry_lanes(SYSTEM, DOMAIN, names)
-        for problem in settings.problems:
-            log.error("notify: %s", problem)
-        self._carriers.follow(each.settings for each in settings.targets)
-        now = self._service.now()
+        now = self.service.now()
         self._rates = {
             each.name: _rate(self._rates.get(each.name), each, now) for each in settings.targets
         }
-        self.topics = frozenset(lane_topic(f"{DOMAIN}:{name}") for name in names)
-        self._known = settings
 
-    def _carry(self, target: NotifyTarget, carrier: Carrier[Any]) -> float:
+    def carry(self, target: NotifyTarget, carrier: Carrier[Any]) -> float:
         """Settle what a target's plugin has done, and give it more; when to look again."""
         busy = carrier.is_busy  # before its results are taken: they are there before it is not
         self._settle(target, carrier)
         if busy or carrier.pause():
-            return min(carrier.pause() or _POLL_SECONDS, _POLL_SECONDS)
-        now = self._service.now()
-        batch = self._service.outbox_batch(SYSTEM, f"{DOMAIN}:{target.name}", BATCH)
+            return min(carrier.pause() or POLL_SECONDS, POLL_SECONDS)
+        now = self.service.now()
+        batch = self.service.outbox_batch(SYSTEM, f"{DOMAIN}:{target.name}", BATCH)
         ready, done, held = _sorted(target, batch, now)
-        self._service.settle_outbox(SYSTEM, done)
+        self.service.settle_outbox(SYSTEM, done)
         for until, effects in held.items():
             self._hold(target, effects, until)
         self._offer(target, carrier, ready, now)
@@ -109,7 +75,7 @@ class NotifyLoop(Loop):
 
     def _hold(self, target: NotifyTarget, effects: Sequence[OutboundEffect], until: int) -> None:
         """Let these come again at that moment."""
-        self._service.settle_outbox(SYSTEM, [], effects, until)
+        self.service.settle_outbox(SYSTEM, [], effects, until)
         known = self._held_until.get(target.name)
         self._held_until[target.name] = until if known is None else min(known, until)
 
@@ -117,22 +83,22 @@ class NotifyLoop(Loop):
         """How many seconds nothing is due, as far as this process knows."""
         until = self._held_until.get(target.name)
         if until is None:
-            return _POLL_SECONDS
+            return POLL_SECONDS
         if until <= now:
             del self._held_until[target.name]
-        return min(max((until - now) / 1000, 0.0), _POLL_SECONDS)
+        return min(max((until - now) / 1000, 0.0), POLL_SECONDS)
 
     def _settle(self, target: NotifyTarget, carrier: Carrier[Any]) -> None:
         for result in carrier.collect():
             effects: Sequence[OutboundEffect] = result.token
             if result.error and not result.final:
                 log_failure("notify", target.name, carrier, result.error)
-                self._service.settle_outbox(SYSTEM, [], effects)
+                self.service.settle_outbox(SYSTEM, [], effects)
                 self.tally.add("not taken", len(effects))
                 continue
             if result.error:
                 log.error("notify: %s refused a notice for good: %s", target.name, result.error)
-            self._service.settle_outbox(SYSTEM, effects)
+            self.service.settle_outbox(SYSTEM, effects)
             self.tally.add("refused" if result.error else "sent", len(effects))
 
     def _offer(

@@ -40,8 +40,14 @@ class NoticeService:
 
 @hookimpl
 def notify(options: Mapping[str, Any]) -> NoticeService:
-    import apprise
-
+    try:
+        import apprise
+    except ImportError as error:
+        raise Unavailable(
+            f"Notices by mail, Telegram, Slack and others need a library that is not installed"
+            f" ({error}).",
+            "pip install 'agentq-orchestrator[notify]'",
+        ) from error
     url = options.get("url")
     if not isinstance(url, str) or not url:
         raise Invalid("A target of the plugin apprise needs a url.", 'As in url = "env:OPS_URL".')

@@ -68,9 +68,12 @@ class GithubPulls:
     def _standing(self, pull: Mapping[str, Any]) -> PullRequest:
         state = "merged" if pull.get("merged") or pull.get("merged_at") else str(pull["state"])
         checks = self._checks(pull["head"]["sha"]) if state == "open" else "none"
+        # Until it is merged GitHub names a commit there that only tries whether it could be.
+        commit = str(pull.get("merge_commit_sha") or "") if state == "merged" else ""
         return PullRequest(
-            number=int(pull["number"]), url=str(pull["html_url"]), state=state, checks=checks
-        )
+            number=int(pull["number"]), url=str(pull["html_url"]), state=state, checks=checks,
+            branch=str(pull["head"]["ref"]), commit=commit,
+        )  # fmt: skip
 
     def _checks(self, sha: str) -> str:
         """What the checks of a commit have come to, and the older statuses beside them."""

@@ -781,7 +781,8 @@ ON CONFLICT (name) DO UPDATE SET position = excluded.position, failures = exclud
     last_at = excluded.last_at, error = excluded.error;
 
 -- name: forget_labels
-DELETE FROM spending WHERE kind = 'label' AND day < :before_day::bigint;
+DELETE FROM spending WHERE (kind = 'label' AND day < :before_day::bigint)
+   OR (kind = 'submits' AND day < :before_day::bigint * 144);
 
 -- name: delete
 WITH outcomes AS (

@@ -331,7 +331,8 @@ ON CONFLICT (name) DO UPDATE SET position = excluded.position, failures = exclud
     last_at = excluded.last_at, error = excluded.error;
 
 -- name: forget_labels
-DELETE FROM spending WHERE kind = 'label' AND day < ?;
+DELETE FROM spending
+WHERE (kind = 'label' AND day < ?1) OR (kind = 'submits' AND day < ?1 * 144);
 
 -- name: insert_leader_lease
 INSERT INTO terms (name, holder, term, expires_at) VALUES (?, '', 0, 0) ON CONFLICT DO NOTHING;
