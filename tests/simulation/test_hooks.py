@@ -6,34 +6,41 @@ import pytest
 
 from tests.simulation.hook_world import PROMISES, HookWorld, play_hooks
 from tests.simulation.planted_hooks import HOOK_BUGS
+from tests.simulation.violation import Violation
 
-QUICK, LONG, HUNTED_MAX = 6, 300, 100
+QUICK, LONG, HUNTED_MAX = 4, 300, 100
 
 
-def play(seeds: list[int]) -> None:
-    found = {seed: broken for seed in seeds if (broken := play_hooks(seed)) is not None}
-    assert found == {}, "HookWorld(seed).run() tells each again"
+#: What is never simulated is never found wrong.
+COMMON = frozenset({
+    "answered stored", "answered duplicate", "decided as 1", "decided as 3", "fault", "overtaken",
+    "stored anew", "replayed",
+})  # fmt: skip
+RARE = frozenset({"answered backlog", "decided as 2", "pruned"})
+
+
+def play(seeds: list[int]) -> set[str]:
+    """Play these histories; what was seen in them."""
+    seen = set[str]()
+    for seed in seeds:
+        world = HookWorld(seed)
+        try:
+            world.run()
+        except Violation as violation:
+            raise AssertionError(f"HookWorld({seed}), step {world.steps}: {violation}") from None
+        seen |= world.seen.keys()
+    return seen
 
 
 def test_every_promise_about_webhooks_is_kept(session_seed: int) -> None:
-    play([*range(QUICK // 2), *(session_seed * 1000 + each for each in range(QUICK // 2))])
+    play([session_seed * 1000 + each for each in range(QUICK)])
+    assert play([*range(QUICK)]) >= COMMON
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_many_more_histories(session_seed: int) -> None:
-    play([*range(LONG), *(session_seed * 1000 + each for each in range(LONG))])
-
-
-def test_what_is_never_simulated_is_never_found_wrong() -> None:
-    seen = set[str]()
-    for seed in range(8):
-        world = HookWorld(seed)
-        world.run()
-        seen |= world.seen.keys()
-    states = {f"decided as {state}" for state in (1, 2, 3)}
-    answers = {f"answered {answer}" for answer in ("stored", "duplicate", "backlog")}
-    assert seen >= states | answers | {"fault", "overtaken", "stored anew", "replayed", "pruned"}
+    assert play([session_seed * 1000 + each for each in range(LONG)]) >= COMMON | RARE
 
 
 def test_a_seed_tells_the_same_history_again() -> None:
