@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
 import pytest
 
 from agentq.contracts.hook_rows import (
@@ -16,11 +18,12 @@ from agentq.contracts.hook_rows import (
     HookFilter,
     HookOutcomeRow,
     HookRow,
+    LockedHookFilter,
     WaitingHookFilter,
     WebhookTargetFilter,
     WebhookTargetRow,
 )
-from agentq.contracts.store import Changes, Expired, Store
+from agentq.contracts.store import Changes, Expired, Store, Tx
 
 FIRST = HookRow(IN, "github", "d-1", 1000, WAITS, 0, "", "", '{"x-a": "ü"}', "aGk=")
 SECOND = HookRow(IN, "github", "d-2", 2000, FAILED, 1, "it's \x1b wrong", "", "{}", "")
@@ -98,6 +101,34 @@ def test_the_same_id_again_is_written_over(store: Store) -> None:
     again = SENT._replace(attempts=2, error="no")
     store.write(lambda tx: tx.save(Changes(hook_deliveries=[again])))
     assert bare(listed(store, HookFilter(OUT, with_body=True))) == [again]
+
+
+def test_what_still_waits_is_not_written_over(store: Store) -> None:
+    fill(store)
+    again = [each._replace(received_at=9000, state=WAITS, body="bmV3") for each in (FIRST, SECOND)]
+    store.write(lambda tx: tx.save(Changes(hook_deliveries=again)))
+    assert bare(listed(store, HookFilter(IN, "github", with_body=True))) == [again[1], FIRST]
+
+
+def test_one_that_is_locked_is_changed_by_nobody_else(store: Store) -> None:
+    fill(store)
+    (found,) = listed(store, HookFilter(IN, "github", "d-1"))
+    changes = Changes(hook_outcomes=[HookOutcomeRow(found.number, DONE, 1, "", "")])
+    with ThreadPoolExecutor(1) as thread:
+
+        def change(tx: Tx) -> Future[None]:
+            (before,) = tx.records(LockedHookFilter(found.number))
+            assert before == found
+            other = thread.submit(lambda: store.write(lambda tx: tx.save(changes)))
+            assert not wait([other], 0.2).done
+            (after,) = tx.records(LockedHookFilter(found.number))
+            assert after == found
+            return other
+
+        store.write(change).result(30)
+    (after,) = listed(store, HookFilter(IN, "github", "d-1"))
+    assert after.state == DONE
+    assert store.write(lambda tx: tx.records(LockedHookFilter(10**9))) == []
 
 
 def test_what_waits_is_never_let_go(store: Store) -> None:

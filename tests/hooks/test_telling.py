@@ -221,6 +221,40 @@ def test_one_broken_target_delays_nobody(queue: Queue, receiver: Receiver) -> No
     assert [task_id for task_id, _ in sent(hanging)] == [f"task-{n}" for n in range(5)]
 
 
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        pytest.param("new", ["task-5"], id="it is removed, and another one begins"),
+        pytest.param("ops", [f"task-{n}" for n in range(1, 6)], id="it moves, and goes on there"),
+    ],
+)
+def test_who_is_no_target_any_more_hears_nothing_of_what_has_piled_up(
+    queue: Queue, receiver: Receiver, after: str, told: list[str]
+) -> None:
+    service = queue._client.service
+    with receiving() as elsewhere:
+        targets = {"ops": target(receiver.url, events=("submitted",))}
+        receiver.answering.clear()
+        loop = WebhooksLoop(service, lambda: targets)
+        runner = Runner(loop, queue._client.installation.doorbell)
+        runner.start()
+        try:
+            eventually(lambda: service.webhook_targets(SYSTEM))
+            for number in range(5):
+                queue.submit(to="w", instructions="do it", id=f"task-{number}")
+            eventually(lambda: receiver.received, what="the first, which is not answered yet")
+            targets = {after: target(elsewhere.url, after, events=("submitted",))}
+            receiver.answering.set()
+            eventually(lambda: after in {each.name for each in service.webhook_targets(SYSTEM)})
+            queue.submit(to="w", instructions="do it", id="task-5")
+            eventually(lambda: sent(elsewhere)[-1:] == [("task-5", "task.submitted")])
+        finally:
+            runner.stop()
+            assert runner.join(20)
+        assert [task_id for task_id, _ in sent(receiver)] == ["task-0"]
+        assert [task_id for task_id, _ in sent(elsewhere)] == told
+
+
 def test_without_targets_nobody_is_woken(queue: Queue) -> None:
     loop = WebhooksLoop(queue._client.service, dict)
     assert loop.run_once() > 1

@@ -97,6 +97,21 @@ class WaitingHookFilter(NamedTuple):
         return HookRow._make
 
 
+class LockedHookFilter(NamedTuple):
+    """One delivery, by its number and without its body; nobody else changes it before the
+    transaction that asks for it has ended."""
+
+    number: int
+
+    @property
+    def listing(self) -> str:
+        return "lock_hook_delivery"
+
+    @property
+    def make_row(self) -> Callable[[Iterable[Any]], HookRow]:
+        return HookRow._make
+
+
 class HookBacklogFilter(NamedTuple):
     """How many deliveries of one hook wait, counted up to `at_most`."""
 

@@ -54,7 +54,8 @@ class Hooks(Protocol):
         error: str = "",
     ) -> list[Task]:
         """Submit what comes of a delivery and write down that it did, in one transaction; it has
-        failed with an `error`, and was ignored if nothing comes of it."""
+        failed with an `error`, and was ignored if nothing comes of it. Nothing is submitted or
+        written of one that was decided since it was read."""
 
     def replay_delivery(self, who: Principal, hook: str, delivery_id: str) -> h.HookDelivery:
         """Have the rules of today look at a delivery once more."""

@@ -60,14 +60,15 @@ class _Told(NamedTuple):
 
 class Teller:
     """Tells one target. `seconds` is the clock that deliveries are dated by, `chance` spreads the
-    pauses, and `stopping` says that the process is about to end."""
+    pauses, and `stopping` says that a target is to be told no more: the process is about to end, or
+    the settings of the target are others by now."""
 
     def __init__(
         self,
         service: Service,
         seconds: Callable[[], float],
         chance: Callable[[], float],
-        stopping: Callable[[], bool] = lambda: False,
+        stopping: Callable[[WebhookSettings], bool] = lambda _: False,
         sending: Send = send,
     ) -> None:
         self._service = service
@@ -82,13 +83,13 @@ class Teller:
         """Send what has happened since; how the target stands now."""
         self._ledger_id = self._ledger_id or self._service.ledger_id(SYSTEM)
         self._passed = max(self._passed, standing.position)
-        while not self._stopping():
+        while not self._stopping(target):
             entries = self._service.events_after(SYSTEM, self._passed, _PAGE)
             if not entries:
                 break
             for entry, task in self._wanted(target, entries):
                 standing = self._deliver(target, standing, entry, task)
-                if standing.failures or self._stopping():
+                if standing.failures or self._stopping(target):
                     self._passed = standing.position
                     return standing
                 self._passed = entry.position

@@ -23,6 +23,7 @@ from agentq.contracts.hook_rows import (
     HookFilter,
     HookOutcomeRow,
     HookRow,
+    LockedHookFilter,
     WaitingHookFilter,
     WebhookTargetFilter,
     WebhookTargetRow,
@@ -88,8 +89,13 @@ class HookLedger:
         return [_delivery(row) for row in self._store.read(lambda reader: reader.records(wanted))]
 
     def settle(self, delivery: h.HookDelivery, error: str) -> None:
-        """Write down that no task came of a delivery."""
-        self._store.write(lambda tx: tx.save(Changes(hook_outcomes=[outcome(delivery, (), error)])))
+        """Write down that no task came of a delivery, unless it was decided meanwhile."""
+
+        def change(tx: Tx) -> None:
+            if is_undecided(tx, delivery):
+                tx.save(Changes(hook_outcomes=[outcome(delivery, (), error)]))
+
+        self._store.write(change)
 
     def replay(self, hook: str, delivery_id: str, audit: AuditRow) -> h.HookDelivery:
         """Let a delivery wait again; raises `NotFound` if it is not kept."""
@@ -176,6 +182,14 @@ def _room(tx: Tx, deliveries: Sequence[h.IncomingDelivery]) -> dict[str, int]:
         hook: limit - tx.records(HookBacklogFilter(IN, hook, limit))[0].deliveries
         for hook, limit in limits.items()
     }
+
+
+def is_undecided(tx: Tx, delivery: h.HookDelivery) -> bool:
+    """Whether a delivery still waits as it did when it was read: a process that was paused since
+    then may have been overtaken. It stays so until the transaction ends."""
+    read = (WAITS, delivery.attempts, delivery.received_at)
+    rows = tx.records(LockedHookFilter(delivery.number))
+    return [(row.state, row.attempts, row.received_at) for row in rows] == [read]
 
 
 def outcome(delivery: h.HookDelivery, tasks: Sequence[str], error: str) -> HookOutcomeRow:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from agentq.ledger.unit_of_work import UnitOfWork
 
 
+_DECIDED = "decided"
+
+
 class HookService(NoteService):
     """Takes deliveries of webhooks in, turns them into tasks, and notes what targets were told."""
 
@@ -72,7 +75,7 @@ class HookService(NoteService):
         generated: Collection[str] = (),
         error: str = "",
     ) -> list[Task]:
-        from agentq.ledger.hook_deliveries import outcome
+        from agentq.ledger.hook_deliveries import is_undecided, outcome
 
         self._check(who, Action.OPERATE)
         if not specs:
@@ -81,6 +84,8 @@ class HookService(NoteService):
         check_reviews(specs)
 
         def note(work: UnitOfWork, submitted: Sequence[Submitted]) -> None:
+            if not is_undecided(work.tx, delivery):
+                raise Conflict("This delivery was decided meanwhile.", code=_DECIDED)
             ids = [each.task.id for each in submitted]
             work.hook_outcomes.append(outcome(delivery, ids, error))
             work.topics.add(HOOKS_TOPIC)
@@ -89,10 +94,12 @@ class HookService(NoteService):
         try:
             specs = [self._stage(spec, contexts or {}, staged) for spec in specs]
             submitted = self._ledger.submit(specs, generated, before_saving=note)
-        except (Invalid, Conflict, Refused, NotFound):
+        except (Invalid, Conflict, Refused, NotFound) as refusal:
             # Refused for certain (see `submit`).
             for task_id, sha256 in staged:
                 self._artifacts.discard_context(task_id, sha256)
+            if refusal.code == _DECIDED:
+                return []
             raise
         tasks = [each.task for each in submitted]
         self._settle_contexts(staged, {task.id for task in tasks}, specs)

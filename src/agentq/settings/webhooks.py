@@ -117,9 +117,9 @@ class WebhooksFile:
         """The targets as they are now."""
         seen = file_signature(self._path)
         if self._path is not None and seen != self._seen:
-            self._seen = seen
             try:
                 self._webhooks = read_file(self._path).webhooks
             except AgentqError as error:
                 log.warning("webhooks stay as they were: %s", error)
+            self._seen = seen  # last: several threads ask, and none must go by what was before
         return self._webhooks

@@ -17,7 +17,7 @@ from agentq.contracts.hook_values import (
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, attempt
 from agentq.core.errors import Conflict, Invalid, NotFound, Refused
-from agentq.core.task import Spec
+from agentq.core.task import Spec, Task
 from tests.contracts.service.conftest import Ways
 from tests.contracts.service.people import ANN, COORDINATOR, WORKER, claimed
 
@@ -127,6 +127,39 @@ def test_a_replay_waits_again_and_keeps_what_came(beside: Service) -> None:
     assert (found.state, found.attempts, found.tasks) == ("done", 2, ("task-1", "task-2"))
     (noted, *_) = beside.audit(ANN).entries
     assert noted.detail == "replayed d-1 of hook github"
+
+
+def test_who_was_overtaken_decides_nothing_any_more(beside: Service) -> None:
+    take(beside, "d-1")
+    stale = waiting(beside)["d-1"]
+    beside.settle_delivery(SYSTEM, stale, error="the file is broken")
+    late, contexts = Spec("task-1", "w", title="do"), {"task-1": b"the long text"}
+    assert beside.settle_delivery(SYSTEM, stale, [late], contexts) == []
+    beside.settle_delivery(SYSTEM, stale)
+    assert states(beside) == {"d-1": "failed"}
+    # Not even when it waits again: that is for those who read the rules of now.
+    beside.replay_delivery(ANN, "github", "d-1")
+    assert beside.settle_delivery(SYSTEM, stale, [late], contexts) == []
+    assert states(beside) == {"d-1": "received"} and beside.tasks_by_id(ANN, ["task-1"]) == {}
+    (task,) = beside.settle_delivery(SYSTEM, waiting(beside)["d-1"], [late], contexts)
+    assert task.id == "task-1" and states(beside) == {"d-1": "done"}
+
+
+def test_of_many_who_decide_at_once_one_does(beside: Service) -> None:
+    """Each by other rules, as if the file were edited meanwhile."""
+    take(beside, "d-1")
+    delivery = waiting(beside)["d-1"]
+
+    def decide(number: int) -> list[Task]:
+        spec = Spec(f"task-{number}", "w", title="do", idempotency_key=str(number))
+        return beside.settle_delivery(SYSTEM, delivery, [spec], generated=[spec.id])
+
+    with ThreadPoolExecutor(4) as threads:
+        came = [task.id for tasks in threads.map(decide, range(8)) for task in tasks]
+    (found,) = beside.hook_deliveries(ANN)
+    assert (found.state, found.attempts, list(found.tasks)) == ("done", 1, came)
+    assert len(came) == 1
+    assert list(beside.tasks_by_id(ANN, [f"task-{number}" for number in range(8)])) == came
 
 
 def test_counts_by_hook(beside: Service) -> None:

@@ -19,7 +19,7 @@ _POLL_SECONDS = 10.0
 
 
 class HooksLoop(Loop):
-    """Settles deliveries. Should two processes do so at once, the same tasks come of it."""
+    """Settles deliveries. Should two processes do so at once, the ledger takes one of both."""
 
     name = "hooks"
     term = "hooks"

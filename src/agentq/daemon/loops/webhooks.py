@@ -82,7 +82,7 @@ class WebhooksLoop(Loop):
             self._again.discard(target.name)
         teller = self._tellers.get(target.name)
         if teller is None:
-            teller = Teller(self._service, time.time, random.random, lambda: self._stopping)
+            teller = Teller(self._service, time.time, random.random, self._is_over)
             self._tellers[target.name] = teller
         thread = threading.Thread(
             target=self._tell, args=(teller, target, standing), daemon=True,
@@ -105,10 +105,15 @@ class WebhooksLoop(Loop):
         finally:
             with self._guard:
                 self._running.discard(target.name)
-                wanted = target.name in self._again
+                wanted = target.name in self._again or self._is_over(target)
             # It may have failed, and is to be tried again some time.
             if wanted or failed:
                 self.alarm.ring()
+
+    def _is_over(self, target: WebhookSettings) -> bool:
+        """Whether a target is told no more as it was: asked before each event, as what has piled up
+        may take hours."""
+        return self._stopping or self._targets().get(target.name) != target
 
     def close(self) -> None:
         self._stopping = True

@@ -762,6 +762,12 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone;
 
+-- name: lock_hook_delivery
+SELECT way, hook, delivery_id, received_at, state, attempts, error, tasks, headers, '', number
+FROM hook_deliveries WHERE number = :number FOR UPDATE;
+
+-- What still waits stays: its id may be known no longer, and come again.
+
 -- name: save_hook_deliveries
 INSERT INTO hook_deliveries (way, hook, delivery_id, received_at, state, attempts, error, tasks,
                              headers, body)
@@ -770,7 +776,8 @@ SELECT * FROM unnest(:ways::text[], :hooks::text[], :ids::text[], :ats::bigint[]
                      :headers::text[], :bodies::text[])
 ON CONFLICT (way, hook, delivery_id) DO UPDATE SET received_at = excluded.received_at,
     state = excluded.state, attempts = excluded.attempts, error = excluded.error,
-    tasks = excluded.tasks, headers = excluded.headers, body = excluded.body;
+    tasks = excluded.tasks, headers = excluded.headers, body = excluded.body
+WHERE hook_deliveries.way = 'out' OR hook_deliveries.state <> 0;
 
 -- name: save_webhook_targets
 INSERT INTO webhook_targets (name, position, failures, due_at, disabled_at, sent, last_at, error)

@@ -315,13 +315,20 @@ ON CONFLICT (name) DO UPDATE SET task_id = excluded.task_id, digest = excluded.d
 -- name: forget_dedup
 DELETE FROM dedup WHERE expires_at <= ?;
 
+-- name: lock_hook_delivery
+SELECT way, hook, delivery_id, received_at, state, attempts, error, tasks, headers, '', number
+FROM hook_deliveries WHERE number = :number;
+
+-- What still waits stays: its id may be known no longer, and come again.
+
 -- name: save_hook_delivery
 INSERT INTO hook_deliveries (way, hook, delivery_id, received_at, state, attempts, error, tasks,
                              headers, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (way, hook, delivery_id) DO UPDATE SET received_at = excluded.received_at,
     state = excluded.state, attempts = excluded.attempts, error = excluded.error,
-    tasks = excluded.tasks, headers = excluded.headers, body = excluded.body;
+    tasks = excluded.tasks, headers = excluded.headers, body = excluded.body
+WHERE hook_deliveries.way = 'out' OR hook_deliveries.state <> 0;
 
 -- name: save_webhook_target
 INSERT INTO webhook_targets (name, position, failures, due_at, disabled_at, sent, last_at, error)
