@@ -59,9 +59,7 @@ def serve(
     listener = listen_at(path) if path else listen_on(host, port)
     hosts = () if path else allowed_hosts(host, names)
     settings = queue.installation.settings
-    app = make_app(
-        queue.installation, hosts, hooks=settings.hooks_folder, pages=board_pages(settings)
-    )
+    app = make_app(queue.installation, hosts, hooks=settings.hooks_folder, pages=board_pages(queue))
     server = HttpServer(app, [listener])
     address = f"http+unix:{path}" if path else address_of(host, listener)
     note(f"Serving on {address}; Ctrl-C ends it.")

@@ -147,7 +147,7 @@ def _of_loops(queue: Client) -> dict[str, Any]:
         "plugins": PluginPlace(settings.source, settings.home, environment()),
         "pulls": PullRequests(queue, SYSTEM),
         "schedules": [file_schedules(settings), AgentWakes(settings.agents_folder)],
-        "pages": board_pages(settings),
+        "pages": board_pages(queue),
     }
 
 

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.service import Service
 from agentq.server.page_requests import MakePages
+from agentq.web.file_questions import FileQuestions
 from agentq.web.pages import BoardPages
 
 if TYPE_CHECKING:
+    from agentq.client.client import Client
     from agentq.server.app import HttpApp
-    from agentq.settings import Settings
 
 
-def board_pages(settings: Settings) -> MakePages:
+def board_pages(client: Client) -> MakePages:
     """What makes the pages of a server for this installation."""
 
     def make(app: HttpApp, service: Service) -> BoardPages:
-        return BoardPages(app, service)
+        return BoardPages(app, service, FileQuestions(client).all())
 
     return make
