@@ -20,7 +20,7 @@ function coloured(text) {
 }
 
 export function diffElement(text) {
-  const lines = text.split("\n").slice(0, LINES_MAX);
+  const lines = text.replace(/\n$/, "").split("\n").slice(0, LINES_MAX);
   const holder = h("div", { class: "diff" });
   let body = null;
   let left = 0;
@@ -41,7 +41,7 @@ export function diffElement(text) {
   };
   const file = (name) => {
     body = h("tbody", {});
-    holder.append(h("details", { open: true }, h("summary", {}, name), h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Changes of ${name}` }, h("table", {}, body))));
+    holder.append(h("details", { open: true }, h("summary", {}, name), h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Changes of ${name}` }, h("table", {}, h("colgroup", {}, ["n", "", "n", ""].map((kind) => h("col", { class: kind || null }))), body))));
   };
   for (const line of lines) {
     const hunk = line.match(/^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@(.*)$/);

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { STATES } from "./words.js";
 
-const WIDTH = 168;
+const WIDTH = 196;
 const HEIGHT = 44;
 const GAP_X = 56;
 const GAP_Y = 18;
@@ -39,8 +39,8 @@ function box(step, { x, y }, critical) {
     h("title", {}, `${step.id}: ${state.words}${step.why ? `, ${step.why}` : ""}`),
     h("rect", { class: critical ? "box critical" : "box", x, y, width: WIDTH, height: HEIGHT, rx: 6 }),
     h("text", { x: x + 10, y: y + 18, class: `s-${step.state}` }, state.mark),
-    h("text", { x: x + 28, y: y + 18, "font-weight": 600 }, short(step.id, 19)),
-    h("text", { x: x + 28, y: y + 35, class: "dim" }, short(`${step.role}, ${state.words.toLowerCase()}`, 24)),
+    h("text", { x: x + 28, y: y + 18, "font-weight": 600 }, short(step.id, 22)),
+    h("text", { x: x + 28, y: y + 35, class: "dim" }, short(STATES[step.state] ? step.role : `${step.role}, ${state.words}`, 25)),
   ];
   if (!step.tasks.length) return h("g", {}, inside);
   const link = document.createElementNS("http://www.w3.org/2000/svg", "a");

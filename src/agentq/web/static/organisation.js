@@ -59,7 +59,7 @@ function agent(each) {
   return h("div", { class: "line agent" },
     h("span", { class: running.length ? "mark s-in_progress" : "mark s-pending", title: running.length ? "works" : "rests" }, running.length ? "●" : "○"),
     h("a", { href: `#/?q=${encodeURIComponent(`role:${each.roles[0]}`)}` }, each.name),
-    h("span", { class: "dim" }, each.tool),
+    h("span", { class: "dim about" }, each.description || each.tool),
     running[0] && h("span", {}, running[0].words || running[0].note || running[0].title),
     h("span", { class: "dim" }, number("ready", "ready"), " ", number("in_progress", "running"), " ", number("blocked", "blocked")),
     each.inbox ? h("span", { class: "tag high" }, `inbox ${each.inbox}`) : null,

@@ -60,7 +60,7 @@ class TaskPage {
   frame(instructions) {
     const section = (name, title, ...more) => {
       this.parts[name] = h("div", {});
-      return h("section", { class: `part ${name}`, "aria-label": title }, h("h2", {}, title), ...more, this.parts[name]);
+      return h("section", { class: `part part-${name}`, "aria-label": title }, h("h2", {}, title), ...more, this.parts[name]);
     };
     this.parts.head = h("header", { class: "task-head" });
     const left = h("div", { class: "side-a" }, section("why", "How it stands"), section("talk", "Conversation"), section("files", "Evidence"),
@@ -102,7 +102,7 @@ class TaskPage {
     fill(this.parts.commands, h("ul", { class: "commands" }, [`agentq status ${this.id}`, `agentq logs ${this.id}`, `agentq diff ${this.id}`,
       ...(task.state === "complete" ? [`agentq apply ${this.id}`] : []), ...actionsFor(card).map(([, action]) => action.command(card))]
       .map((command) => h("li", {}, h("code", {}, command), h("button", { type: "button", class: "quiet", "aria-label": `Copy ${command}`,
-        onclick: () => navigator.clipboard.writeText(command) }, "⧉")))));
+        onclick: () => navigator.clipboard.writeText(command) }, "copy")))));
   }
 
   showFiles(files) {
