@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentq.contracts.service import Service
 from agentq.core.access import Principal
 from agentq.core.errors import Invalid
+from agentq.core.states import State
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -62,23 +63,23 @@ _TAGS = frozenset(
 
 
 def preview(service: Service, who: Principal, query: Mapping[str, str]) -> dict[str, Any]:
-    """A file of a task (`name`, and `epoch` for an older attempt), its `result`, its `context`, or
-    a text of it (`report`, `instructions`): as Markdown, a diff, text, or a picture to fetch."""
+    """A file of a task (`name`, and `epoch` for an older attempt), its `result`, or its `context`:
+    as Markdown, a diff, text, or a picture to fetch."""
     ref, name = query.get("task", ""), query.get("name", "")
     what = query.get("what", "artifact")
     if what == "context":
         return _shown("context.md", service.context(who, ref).encode("utf-8", "surrogateescape"))
-    if what == "report":
-        return _shown("report.md", service.task(who, ref).summary.encode("utf-8", "replace"))
     if what == "result":
-        task, file = service.open_result(who, ref)
-        report = task.details.report
+        task = service.task(who, ref)
+        report, file = task.details.report, None
+        if task.state is State.COMPLETE:
+            _, file = service.open_result(who, ref)
         if file is None:
             return _shown("result.md", task.summary.encode("utf-8", "replace"))
         with file:
             return _shown(report.result if report else "result.md", file.read(_BYTES_MAX + 1))
     if what != "artifact" or not name:
-        raise Invalid("A preview is of an artifact by its name, or of result, context or report.")
+        raise Invalid("A preview is of an artifact by its name, or of its result or context.")
     epoch = query.get("epoch", "0")
     if not (epoch.isascii() and epoch.isdigit()) or len(epoch) > 9:
         raise Invalid(f"An epoch is a whole number, got {epoch[:20]!r}.")

@@ -44,12 +44,12 @@ export const ACTIONS = {
     command: (card, given) => `agentq answer ${card.id} "The budget was raised." --extra-usd ${given?.usd || "1"}`,
   },
   requeue: {
-    label: "Requeue", key: "r", primary: true, fits: (card) => ["failed", "expired", "cancelled"].includes(card.state), to: () => "ready",
+    label: "Requeue", key: "r", primary: true, fits: (card) => ["failed", "expired"].includes(card.state), to: () => "ready",
     send: (card) => decide(at(card, "requeue"), { reason: "" }, { version: card.version }),
     command: (card) => `agentq requeue ${card.id}`,
   },
   rerun: {
-    label: "Run again", fits: (card) => card.state === "complete",
+    label: "Run again", fits: (card) => ["complete", "cancelled"].includes(card.state),
     send: (card) => decide(at(card, "rerun"), { new_id: newId() }),
     command: (card) => `agentq rerun ${card.id}`,
   },
@@ -121,7 +121,7 @@ export function verbFor(card, column) {
   const by = {
     "pending>ready": card.decision === "approval" ? "approve" : "",
     "blocked>ready": "answer", "review>complete": "approve", "review>ready": "changes", "review>failed": "reject",
-    "failed>ready": "requeue", "expired>ready": "requeue", "cancelled>ready": "requeue",
+    "failed>ready": "requeue", "expired>ready": "requeue", "cancelled>ready": "rerun",
   };
   const verb = by[`${card.state}>${column}`] || (card.decision === "approval" && column === "failed" ? "reject" : "");
   if (verb) return [verb, ""];

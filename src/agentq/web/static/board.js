@@ -89,6 +89,7 @@ class Board {
 
   update() {
     const by = new Map(COLUMNS.map(([name]) => [name, []]));
+    const focused = document.activeElement?.dataset?.id;
     const shown = this.visible();
     for (const card of shown) by.get(columnOf(card))?.push(card);
     for (const [name, found] of by) {
@@ -105,6 +106,10 @@ class Board {
     const all = state.more || state.moreEnded ? ` of the newest ${cards.size}; older ones are in \`agentq list\`` : "";
     const words = `${shown.length} cards${all}`;
     if (this.count.textContent !== words) this.count.textContent = words;
+    // The focus goes where its card goes.
+    if (focused && document.activeElement === document.body && cards.has(focused)) {
+      this.columns.get(columnOf(cards.get(focused)))?.column.focus(focused);
+    }
     this.ensureEntry();
     this.showBulk();
   }

@@ -12,8 +12,8 @@ export function markOf(card, chosen) {
 
 export function cardElement(card, { chosen = false, draggable = true } = {}) {
   const running = state.words.get(card.id);
-  const percent = running && running.percent >= 0 ? running.percent : card.percent;
-  const words = running?.words || running?.note || card.note || card.reason || card.summary || "";
+  const percent = card.state !== "in_progress" ? undefined : running && running.percent >= 0 ? running.percent : card.percent;
+  const words = lastWords(card, running);
   const waits = waitsFor(card, cards, now());
   const cost = money(running?.cost.usd || card.usd, card.estimated);
   const holder = card.state === "in_progress" ? card.holder?.split("@")[0] : "";
@@ -38,7 +38,14 @@ export function cardElement(card, { chosen = false, draggable = true } = {}) {
       holder && h("span", {}, holder),
       cost && h("span", {}, cost),
       percent !== undefined && percent !== null && h("span", {}, `${percent} %`)),
-    percent !== undefined && percent !== null && card.state === "in_progress" && bar(percent));
+    percent !== undefined && percent !== null && bar(percent));
+}
+
+/** What was said last: by the agent while it works, then why it stands, or what it did. */
+function lastWords(card, running) {
+  if (card.state === "in_progress") return running?.words || running?.note || card.note || "";
+  if (["complete", "review"].includes(card.state)) return card.summary || card.reason || "";
+  return card.reason || card.note || card.summary || "";
 }
 
 function bar(percent) {

@@ -14,6 +14,7 @@ export class Column {
     this.inner = h("div", { class: "rows", role: "list" });
     this.draw = draw;
     this.rows = [];
+    this.keys = new Set();
     this.tops = [0];
     this.shown = new Map();
     this.frame = 0;
@@ -27,6 +28,7 @@ export class Column {
 
   set(rows) {
     this.rows = rows;
+    this.keys = new Set(rows.map((row) => row.key));
     let top = 0;
     this.tops = rows.map((row) => { const at = top; top += row.head === undefined ? CARD_HEIGHT : HEAD_HEIGHT; return at; });
     this.inner.style.height = `${top}px`;
@@ -55,7 +57,7 @@ export class Column {
     const focused = document.activeElement?.closest?.("[data-key]")?.dataset.key;
     for (const [key, { element }] of this.shown) {
       // Whoever has the focus keeps it, even far away.
-      if (!wanted.has(key) && key !== focused) { element.remove(); this.shown.delete(key); }
+      if (!wanted.has(key) && !(key === focused && this.keys.has(key))) { element.remove(); this.shown.delete(key); }
     }
     for (const [key, number] of wanted) this.place(key, number);
   }

@@ -70,7 +70,7 @@ export function ask({ title, words = "", fields = [], submit = "OK", danger = fa
         h("button", { type: "submit", class: danger ? "danger" : "primary", value: "yes" }, submit)));
     const dialog = h("dialog", { "aria-label": title }, form);
     form.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit(form.querySelector("button[type=submit]"));
     });
     dialog.addEventListener("close", () => {
       const values = Object.fromEntries(inputs.map(([field, input]) => [field.name, input.value]));
