@@ -21,6 +21,7 @@ from agentq.settings import Settings
 from agentq.web.opening import board_pages
 from agentq.wiring import open_installation
 from tests.contracts.service.over_http import Tokens, serving
+from tests.eventually import PATIENCE_SECONDS
 from tests.servers.missing import go_without
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def browser() -> Iterator[Browser]:
     program = shutil.which("chromium")
     if program is None:
         go_without("chromium", "tests/servers/install.sh installs it.")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_SECONDS * 1000)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=program, args=list(_FLAGS))
         yield found
@@ -68,7 +70,7 @@ class Board:
         )
         self._contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
         page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         page.on("request", lambda request: self._note(request.url))
         page.goto(f"{self.url}/login?code={self.app.login_code(ANN)}")

@@ -95,7 +95,7 @@ class TaskPage {
       card.decision && h("p", {}, h("strong", {}, `It waits for you: ${DECISIONS[card.decision]}.`)));
     fill(this.parts.attempts, attemptsOf(history));
     fill(this.parts.timeline, timeline(history));
-    this.showFiles(files);
+    this.showFiles(task, files);
     this.showTalk(task);
     this.showAround(task);
     this.showComments(history);
@@ -105,8 +105,8 @@ class TaskPage {
         onclick: () => navigator.clipboard.writeText(command) }, "copy")))));
   }
 
-  showFiles(files) {
-    const mark = JSON.stringify(files);
+  showFiles(task, files) {
+    const mark = JSON.stringify([files, task.details.report, task.state]);
     if (this.parts.files.dataset.mark === mark) return;
     this.parts.files.dataset.mark = mark;
     fill(this.parts.files, fileList(this.id, files));
