@@ -32,7 +32,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 # Fastest first, so that a plain mistake is reported in seconds.
 FAST_TESTS := tests/core tests/ledger tests/text tests/workflows tests/organisation tests/schedules tests/hooks tests/artifacts tests/agents
-ALL_TESTS  := $(FAST_TESTS) tests/plugins tests/worker tests/repository tests/contracts tests/delivery tests/daemon tests/server tests/interfaces tests/simulation tests/processes
+ALL_TESTS  := $(FAST_TESTS) tests/plugins tests/worker tests/repository tests/contracts tests/delivery tests/daemon tests/server tests/web tests/interfaces tests/simulation tests/processes
 # All of them, unless ARGS names files or folders of its own.
 CHOSEN_TESTS = $(if $(findstring tests/,$(ARGS)),,$(ALL_TESTS))
 # Files go to the processes whole, in the order that tests/budget.py gives them.

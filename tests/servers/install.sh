@@ -11,6 +11,7 @@ command -v bwrap >/dev/null || missing="$missing bubblewrap"
 command -v ip >/dev/null || missing="$missing iproute2"
 command -v openssl >/dev/null || missing="$missing openssl"
 { command -v nginx || [ -x /usr/sbin/nginx ]; } >/dev/null || missing="$missing nginx-light"
+command -v chromium >/dev/null || missing="$missing chromium fonts-dejavu-core"
 command -v npm >/dev/null || missing="$missing nodejs npm"
 [ -n "$missing" ] || exit 0
 

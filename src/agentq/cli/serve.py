@@ -50,6 +50,7 @@ def serve(
         listen_on,
         make_app,
     )
+    from agentq.web.opening import board_pages
 
     queue = session.client_when_there()
     queue.check_may(Action.OPERATE)
@@ -57,8 +58,8 @@ def serve(
     log_to_stderr("agentq.server", as_json=log_json or session.json)
     listener = listen_at(path) if path else listen_on(host, port)
     hosts = () if path else allowed_hosts(host, names)
-    folder = queue.installation.settings.hooks_folder
-    app = make_app(queue.installation, hosts, hooks=folder)
+    settings = queue.installation.settings
+    app = make_app(queue.installation, hosts, hooks=settings.hooks_folder, pages=board_pages(queue))
     server = HttpServer(app, [listener])
     address = f"http+unix:{path}" if path else address_of(host, listener)
     note(f"Serving on {address}; Ctrl-C ends it.")

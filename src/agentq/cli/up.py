@@ -138,6 +138,7 @@ def _of_loops(queue: Client) -> dict[str, Any]:
     from agentq.schedules.opening import file_schedules
     from agentq.settings import environment
     from agentq.settings.webhooks import WebhooksFile
+    from agentq.web.opening import board_pages
 
     settings = queue.installation.settings
     return {
@@ -146,6 +147,7 @@ def _of_loops(queue: Client) -> dict[str, Any]:
         "plugins": PluginPlace(settings.source, settings.home, environment()),
         "pulls": PullRequests(queue, SYSTEM),
         "schedules": [file_schedules(settings), AgentWakes(settings.agents_folder)],
+        "pages": board_pages(queue),
     }
 
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
     from agentq.schedules.sources import ScheduleSource
     from agentq.server.app import HttpApp
+    from agentq.server.page_requests import MakePages
 
 #: What goes to the broker, and is stored in the outbox for it.
 BROKER_LANES = frozenset({"delivery", "reply"})
@@ -99,6 +100,8 @@ class Options:
     pulls: PullRequests | None = None
     #: Where schedules come from; without any they are left to others.
     schedules: Sequence[ScheduleSource] = ()
+    #: Makes the pages for people that the HTTP server has; None: none.
+    pages: MakePages | None = None
 
 
 class Daemon:
@@ -248,7 +251,7 @@ class Daemon:
             listener = listen_on(host, port)
             app = make_app(
                 self._installation, allowed_hosts(host, names), self._check_ready,
-                self.options.hooks,
+                self.options.hooks, self.options.pages,
             )  # fmt: skip
             self._http = HttpServer(app, [listener])
         except Unavailable as error:

@@ -50,6 +50,8 @@ from agentq.server.hooks import HOOKS_PATH, HookDoor
 from agentq.server.identity import Authenticate, Identities, client_of
 from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.login import Logins
+from agentq.server.page_requests import PAGES_PATH, MakePages, PageRequest, Pages
+from agentq.server.pages import home_page
 from agentq.server.ranges import cut
 from agentq.server.repeats import Repeats
 from agentq.server.request_key import request_key
@@ -78,7 +80,8 @@ class HttpApp:
     """One server. `hosts` are the names under which it may be asked, empty for any; `ready` raises
     `Unavailable` while it cannot serve; `reads_at_once` says that a look at one row of the ledger
     is over before a thread would have begun, else a token is believed for `trust_seconds` without
-    asking for it again. `hooks` is the folder of hook files; without one no webhooks are taken."""
+    asking for it again. `hooks` is the folder of hook files; without one no webhooks are taken.
+    `pages` makes the pages for people; without it there is only the API, and who one is."""
 
     def __init__(
         self,
@@ -91,19 +94,24 @@ class HttpApp:
         reads_at_once: bool = False,
         trust_seconds: float = 0.0,
         hooks: Path | None = None,
+        pages: MakePages | None = None,
     ) -> None:
         self._ready = ready or (lambda: service.check_writable(SYSTEM))
         self._service = service
         self._api = Api(service)
         self._hosts = frozenset(name.lower() for name in hosts)
         self._reads_at_once = reads_at_once
-        self._wakeups = Wakeups(doorbell)
+        self.wakeups = Wakeups(doorbell)
         self._threads = Threads(THREADS, "agentq-http")
-        self._claims = WaitingClaims(self._wakeups)
-        self._feed = EventFeed(service, self._wakeups, self.in_thread)
+        self._claims = WaitingClaims(self.wakeups)
+        self._feed = EventFeed(service, self.wakeups, self.in_thread)
         self._repeats = Repeats()
         self._failures = Failures()
-        self._logins = Logins(authenticate, self.in_thread, self._failures, self._note_login)
+        self._pages = pages(self, service) if pages is not None else None
+        self._logins = Logins(
+            authenticate, self.in_thread, self._failures, self._note_login,
+            self._pages.home if self._pages is not None else home_page,
+        )  # fmt: skip
         self._identities = Identities(
             service, authenticate, self._logins, self._failures, trust_seconds
         )
@@ -119,7 +127,7 @@ class HttpApp:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        self._wakeups.start()
+        self.wakeups.start()
         try:
             await send({"type": "lifespan.startup.complete"})
             await receive()
@@ -127,7 +135,7 @@ class HttpApp:
             return  # told to end before it had begun
         finally:
             self.end_streams()
-            await self._wakeups.stop()
+            await self.wakeups.stop()
             self._threads.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -136,11 +144,13 @@ class HttpApp:
         self.stopping = True
         self._claims.stop()
         self._feed.stop()
-        self._wakeups.ring_all()
+        if self._pages is not None:
+            self._pages.stop()
+        self.wakeups.ring_all()
 
     def end_streams_soon(self) -> None:
         """The same from another thread."""
-        self._wakeups.call_soon(self.end_streams)
+        self.wakeups.call_soon(self.end_streams)
 
     def _note_login(self, error: AgentqError, client: str) -> None:
         self._service.note_refusal(None, error, "login", origin=client)
@@ -194,6 +204,8 @@ class HttpApp:
             page = await self._logins.answer(scope, headers, receive)
             if page is not None:
                 return page, who
+            if self._pages is not None and scope["path"].startswith(PAGES_PATH):
+                return await self._page(self._pages, scope, headers, receive, send)
             if _is_quick(scope, headers):
                 return await self._quick_answer(scope, headers)
             principal = self._identities.trusted(scope, headers)
@@ -202,7 +214,7 @@ class HttpApp:
             who = _name(principal)
             if scope["path"] == PREFIX + WAKEUPS_PATH:
                 return await rings(
-                    self._wakeups, _query_of(scope), receive, lambda: self.stopping
+                    self.wakeups, _query_of(scope), receive, lambda: self.stopping
                 ), who
             found = find(scope["method"], raw_path(scope))
             self._check_busy()
@@ -214,6 +226,22 @@ class HttpApp:
         except Exception:
             log.exception("a request failed in a way that nobody thought of")
             return refusal(AgentqError("The server failed.", "Its log says why.")), who
+
+    async def _page(
+        self, pages: Pages, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
+    ) -> tuple[Response | None, str]:
+        """Something that pages are made of: files that anybody may have, or what one may see."""
+        asset = pages.asset(scope["path"], headers)
+        if asset is not None:
+            return asset, "-"
+        who = await self.in_thread(self._identities.identify, scope, headers)
+        self._check_busy()
+        asked = PageRequest(
+            who, scope["method"], scope["path"][len(PAGES_PATH) :], dict(_query_of(scope)), headers,
+            self._still_good(who, scope, headers),
+        )  # fmt: skip
+        send = _with_request_id(send, headers["x-request-id"])
+        return await pages.answer(asked, receive, send), _name(who)
 
     def _check_busy(self) -> None:
         if self._busy >= BUSY_MAX:
@@ -336,7 +364,7 @@ class HttpApp:
         send = _with_request_id(send, headers["x-request-id"])
 
         still_good = self._still_good(who, scope, headers)
-        await self._wakeups.listen()
+        await self.wakeups.listen()
         if found.route.call == "events_after":
             await follow(self, self._service, self._feed, who, still_good, position, receive, send)
             return None

@@ -17,7 +17,7 @@ from typing import Any
 
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.contracts.service import Service
-from agentq.core.access import SYSTEM
+from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError
 from agentq.core.triggers import LogEntry
 from agentq.ledger.log_codec import entry_to_plain
@@ -37,14 +37,21 @@ Line = tuple[int, bytes]
 
 
 class EventFeed:
-    """Reads while somebody follows. For one event loop."""
+    """Reads while somebody follows. For one event loop.
+
+    `render` makes what is sent of a page of events: lines with the position of each, of which the
+    last is that of the page. It may ask the ledger. `aside` is something that has no position: who
+    follows is sent the newest of it.
+    """
 
     def __init__(
         self,
         service: Service,
         wakeups: Wakeups,
         in_thread: Callable[..., Awaitable[Any]],
+        render: Callable[[Sequence[LogEntry]], list[Line]] | None = None,
     ) -> None:
+        self._render = render or lines_of
         self._service = service
         self._wakeups = wakeups
         self._in_thread = in_thread
@@ -58,6 +65,8 @@ class EventFeed:
         self.start = 0
         self._joined: dict[int, tuple[int, bytes]] = {}
         self.failed = False
+        #: How often it was said, and what.
+        self.aside: tuple[int, bytes] = (0, b"")
 
     @contextmanager
     def follower(self) -> Iterator[asyncio.Event]:
@@ -98,6 +107,16 @@ class EventFeed:
             self._reader.cancel()
         self._end_with_failure()
 
+    def say_aside(self, data: bytes) -> None:
+        """Send this to all who follow, and to whoever comes before there is something newer."""
+        self.aside = (self.aside[0] + 1, data)
+        self.wake_all()
+
+    def page(self, who: Principal, position: int) -> tuple[int, list[Line]]:
+        """What came after a position: how many events, and what is sent of them. May block."""
+        entries = self._service.events_after(who, position, PAGE)
+        return len(entries), self._render(entries) if entries else []
+
     def wake_all(self) -> None:
         for follower in self._followers:
             follower.set()
@@ -108,13 +127,13 @@ class EventFeed:
                 await self._begin()
                 while True:
                     head = self._positions[-1] if self._positions else self.start
-                    lines = await self._in_thread(self._page, head)
+                    count, lines = await self._in_thread(self.page, SYSTEM, head)
                     if lines:
                         self._keep(lines)
                         self.wake_all()
                     if not lines:
                         await bell.wait(_LOOK_SECONDS)
-                    elif len(lines) < PAGE:
+                    elif count < PAGE:
                         await asyncio.sleep(_COALESCE_SECONDS)
         except AgentqError as error:
             # Followers come again from where they were, and find out themselves.
@@ -135,9 +154,6 @@ class EventFeed:
         self._reader = None
         self._known.set()
         self.wake_all()
-
-    def _page(self, position: int) -> list[Line]:
-        return lines_of(self._service.events_after(SYSTEM, position, PAGE))
 
     def _keep(self, lines: Sequence[Line]) -> None:
         self._joined.clear()

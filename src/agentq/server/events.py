@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from agentq.contracts.service import Service
 from agentq.core.access import Principal
 from agentq.core.errors import AgentqError, Invalid
-from agentq.server.event_feed import PAGE, EventFeed, lines_of
+from agentq.server.event_feed import EventFeed
 from agentq.server.streams import EventStream, Receive, Send, StillGood
 
 if TYPE_CHECKING:
@@ -46,27 +46,28 @@ async def follow(
         stream = EventStream(send, more, still_good)
         await stream.start()
         with stream.watched(receive):
-            await _send_events(app, service, feed, who, last if position is None else position,
-                               stream)  # fmt: skip
+            await _send_events(app, feed, who, last if position is None else position, stream)
         await stream.end()
 
 
 async def _send_events(
     app: HttpApp,
-    service: Service,
     feed: EventFeed,
     who: Principal,
     position: int,
     stream: EventStream,
 ) -> None:
+    said = 0
     while not (app.stopping or feed.failed) and await stream.is_wanted():
+        if feed.aside[0] != said:
+            said, data = feed.aside
+            await stream.send(data)
         found = feed.after(position)
         if found is None:
             try:
-                entries = await app.in_thread(service.events_after, who, position, PAGE)
+                _, lines = await app.in_thread(feed.page, who, position)
             except AgentqError:
                 return  # the client comes again from where it was
-            lines = lines_of(entries)
             # Nothing: all between here and the beginning of the feed has been deleted.
             position = lines[-1][0] if lines else max(position, feed.start)
             if lines:

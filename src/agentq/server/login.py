@@ -54,7 +54,8 @@ Authenticate = Callable[[str], Principal | None]
 
 class Logins:
     """Answers these paths, and knows the principal of a session. `authenticate` knows tokens, and
-    may block: `in_thread` is where. `note` writes a refusal down, with the address it went to."""
+    may block: `in_thread` is where. `note` writes a refusal down, with the address it went to.
+    `home` makes the first page of whoever has logged in."""
 
     def __init__(
         self,
@@ -62,11 +63,13 @@ class Logins:
         in_thread: Callable[..., Awaitable[Any]],
         failures: Failures,
         note: Callable[[AgentqError, str], None],
+        home: Callable[[Principal, str], Response] = home_page,
     ) -> None:
         self._authenticate = authenticate
         self._in_thread = in_thread
         self._failures = failures
         self._note = note
+        self._home_page = home
         self.sessions = Sessions()
 
     # -- who asks ----------------------------------------------------------------------------------
@@ -139,7 +142,7 @@ class Logins:
             who = await self._in_thread(self._session, request.secret)
         except HttpError:
             return redirect("login", set_cookie(request.origin, ""))
-        return home_page(who, csrf_token(request.secret))
+        return self._home_page(who, csrf_token(request.secret))
 
     async def _session_plain(self, request: BrowserRequest) -> Response:
         if not request.secret:

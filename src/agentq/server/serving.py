@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from agentq.contracts.installation import Installation
     from agentq.server.app import HttpApp
+    from agentq.server.page_requests import MakePages
 
 log = logging.getLogger("agentq.server")
 
@@ -90,6 +91,7 @@ def make_app(
     hosts: Sequence[str] = (),
     ready: Callable[[], None] | None = None,
     hooks: Path | None = None,
+    pages: MakePages | None = None,
 ) -> HttpApp:
     """The application for one installation; `hooks` is the folder of its hook files."""
     from agentq.server.app import HttpApp
@@ -104,6 +106,7 @@ def make_app(
         reads_at_once=installation.reads_at_once,
         trust_seconds=0.0 if installation.reads_at_once else _TRUST_SECONDS,
         hooks=hooks,
+        pages=pages,
     )
 
 

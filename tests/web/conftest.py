@@ -1,0 +1,163 @@
+"""A board over a ledger of its own, in Debian's Chromium."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agentq import Queue
+from agentq.client.client import Client
+from agentq.contracts.service import Service
+from agentq.core import access
+from agentq.server.app import HttpApp
+from agentq.server.serving import LOOPBACK_NAMES
+from agentq.settings import Settings
+from agentq.web.opening import board_pages
+from agentq.wiring import open_installation
+from tests.contracts.service.over_http import Tokens, serving
+from tests.eventually import PATIENCE_SECONDS
+from tests.servers.missing import go_without
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page
+
+ANN = access.person("ann", "token")
+#: Chromium asks nobody for anything of its own: updates, suggestions, lists of bad sites.
+_FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None:
+        go_without("chromium", "tests/servers/install.sh installs it.")
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE_SECONDS * 1000)
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=program, args=list(_FLAGS))
+        yield found
+        found.close()
+
+
+@dataclass
+class Board:
+    """One ledger, its server, and browsers that look at it."""
+
+    url: str
+    app: HttpApp
+    queue: Queue
+    service: Service
+    browser: Browser
+    #: What a page has said that it should not: errors, and whom else it asked.
+    complaints: list[str] = field(default_factory=list)
+    _contexts: list[BrowserContext] = field(default_factory=list)
+    _page: Page | None = None
+
+    def log_in(self, **options: Any) -> Page:
+        """Another browser, logged in, on the board."""
+        context = self.browser.new_context(
+            **{"viewport": {"width": 1400, "height": 850}, **options}
+        )
+        self._contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("request", lambda request: self._note(request.url))
+        page.goto(f"{self.url}/login?code={self.app.login_code(ANN)}")
+        page.click("button")
+        page.wait_for_selector("html[data-ready=yes]")
+        return page
+
+    def _note(self, url: str) -> None:
+        if not url.startswith((f"{self.url}/", f"blob:{self.url}/")):
+            self.complaints.append(f"asked for {url[:200]}")
+
+    @property
+    def page(self) -> Page:
+        if self._page is None:
+            self._page = self.log_in()
+        return self._page
+
+    def go(self, view: str, page: Page | None = None) -> Page:
+        page = page or self.page
+        page.evaluate("where => { location.hash = where }", f"#/{view}")
+        return page
+
+    def card(self, task_id: str, page: Page | None = None) -> Locator:
+        return (page or self.page).locator(f'.card[data-id="{task_id}"]')
+
+    def column(self, name: str, page: Page | None = None) -> Locator:
+        return (page or self.page).locator(f'[data-column="{name}"]')
+
+    def in_column(self, task_id: str, name: str, page: Page | None = None) -> None:
+        """Wait until a card is there."""
+        self.column(name, page).locator(f'.card[data-id="{task_id}"]').wait_for()
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@contextmanager
+def board_over(folder: Path, browser: Browser) -> Iterator[Board]:
+    """A board over a new ledger in this folder."""
+    (folder / "agentq.toml").write_text("")
+    settings = Settings(
+        f"sqlite:///{folder / 'ledger.db'}", str(folder / "files"), str(folder / "agentq.toml")
+    )
+    installation = open_installation(settings, create=True)
+    queue = Queue(installation=installation)
+    client = Client(installation)
+    app = HttpApp(
+        installation.service, installation.doorbell, Tokens().principal, LOOPBACK_NAMES,
+        reads_at_once=True, pages=board_pages(client),
+    )  # fmt: skip
+    with serving(app) as (url, _):
+        found = Board(url, app, queue, installation.service, browser)
+        yield found
+        found.close()
+    client.close()
+    queue.close()
+
+
+@pytest.fixture
+def board(tmp_path: Path, browser: Browser) -> Iterator[Board]:
+    with board_over(tmp_path, browser) as found:
+        yield found
+        assert not found.complaints
+
+
+@pytest.fixture
+def reported(board: Board) -> Callable[..., str]:
+    """Makes a task whose report waits for a person."""
+
+    def make(title: str = "a report", **options: Any) -> str:
+        task = board.queue.submit("build", "do it", title=title, review=True, **options)
+        claim = board.queue.claim_task(task)
+        claim.put("patch.diff", DIFF)
+        claim.complete("I changed **one** line.")
+        return task.id
+
+    return make
+
+
+DIFF = """diff --git a/x.py b/x.py
+index 1..2 100644
+--- a/x.py
++++ b/x.py
+@@ -1,3 +1,3 @@ def f
+ def f():
+-    return 1
++    return 2
+ # end
+"""
