@@ -23,6 +23,7 @@ from agentq.contracts.store import (
     EffectRow,
     HotRow,
     Lease,
+    SpecRow,
     Store,
     Tx,
 )
@@ -205,6 +206,23 @@ class TestLockAndSave:
         assert [row.key for row in locked] == [keys["a"], keys["c"]]
         assert store.write(lambda tx: tx.lock([keys["b"]]))[0].key == keys["b"]
         assert store.write(lambda tx: tx.lock([])) == []
+
+    def test_locking_gives_what_never_changes_as_well_if_asked(self, store: Store) -> None:
+        keys = add(store, "a", "b", "c")
+        wanted = [keys["c"], 10**9, keys["a"]]
+        specs: dict[int, SpecRow] = {}
+        locked = store.write(lambda tx: tx.lock(wanted, specs))
+        both = {row.hot.key: row for row in store.read(lambda reader: reader.tasks(wanted))}
+        assert locked == [both[keys["a"]].hot, both[keys["c"]].hot]
+        assert specs == {key: row.spec for key, row in both.items()}
+        assert store.write(lambda tx: tx.lock([], specs)) == []
+
+    def test_tasks_are_found_by_key_and_by_id(self, store: Store) -> None:
+        keys = add(store, "a", "b")
+        by_key = store.read(lambda reader: reader.tasks([keys["b"], 10**9]))
+        assert [row.hot.key for row in by_key] == [keys["b"]]
+        assert store.read(lambda reader: reader.tasks(ids=["b", "nobody"])) == by_key
+        assert store.read(lambda reader: reader.tasks(ids=["nobody"])) == []
 
     def test_every_field_is_saved(self, store: Store) -> None:
         key = add(store, "a")["a"]

@@ -11,8 +11,9 @@ meaning. The suite in tests/contracts is the executable half of this file; a tes
 # Without `from __future__ import annotations`: a NamedTuple compiles every annotation that is text,
 # at each start.
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from agentq.contracts.audit_rows import AuditRow, TokenRow
 from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
@@ -239,8 +240,7 @@ class Expired(NamedTuple):
     hooks_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True, gc=False):
     """Everything that one transaction writes. `events` are those of `tasks`, in order.
 
     A row of `tasks` is written over the version it was decided on: that before its first event.
@@ -301,7 +301,9 @@ class Reader(Protocol):
         """The keys of these tasks; ids of no task are left out."""
 
     def ids_starting(self, prefix: str, limit: int) -> list[str]: ...
-    def tasks(self, keys: Sequence[int]) -> list[TaskRow]: ...
+    def tasks(self, keys: Sequence[int] = (), ids: Sequence[str] = ()) -> list[TaskRow]:
+        """The tasks of these keys, or of these ids; those that are not there are left out."""
+
     def list_tasks(self, wanted: Filter) -> list[TaskRow]: ...
     def history(self, *keys: int) -> list[LogRow]:
         """All events of these tasks, by task and version."""
@@ -389,8 +391,9 @@ class Reader(Protocol):
 class Tx(Reader, Protocol):
     """One transaction. What it locks stays locked until it ends."""
 
-    def lock(self, keys: Sequence[int]) -> list[HotRow]:
-        """Lock and load, by ascending key; keys that do not exist are left out.
+    def lock(self, keys: Sequence[int], specs: dict[int, SpecRow] | None = None) -> list[HotRow]:
+        """Lock and load, by ascending key; keys that do not exist are left out. What never changes
+        of them is put into `specs`, by key, if that is given.
 
         A store may answer from what it last saved, if it makes sure before the commit that nobody
         has written since, and else runs the change again.

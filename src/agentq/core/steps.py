@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from agentq.core.effects import (
     Announce,
@@ -25,8 +26,7 @@ from agentq.core.triggers import Trigger, trigger_name
 from agentq.core.values import replace
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct, gc=False):
     """Where a trigger leads. Fields left at None stay as they are."""
 
     state: State

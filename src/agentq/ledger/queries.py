@@ -59,15 +59,12 @@ class LedgerQueries:
         if not is_readable(ref):
             raise NotFound("There is no task of that name.", "`agentq list` shows the tasks.")
 
-        def look(reader: Reader) -> tuple[int, TaskRow]:
-            keys = reader.keys((ref,))
-            if not keys:
-                keys = reader.keys((self._only_id(reader, ref),))
-            key = next(iter(keys.values()))
-            return key, reader.tasks([key])[0]
+        def look(reader: Reader) -> TaskRow:
+            found = reader.tasks(ids=(ref,)) or reader.tasks(ids=(self._only_id(reader, ref),))
+            return found[0]
 
-        key, row = self._store.read(look)
-        return key, self._task(row)
+        row = self._store.read(look)
+        return row.hot.key, self._task(row)
 
     @staticmethod
     def _only_id(reader: Reader, ref: str) -> str:
@@ -89,12 +86,8 @@ class LedgerQueries:
 
     def by_id(self, ids: list[str]) -> dict[str, Task]:
         """Tasks by their exact ids; those that are not there are left out."""
-
-        def look(reader: Reader) -> list[TaskRow]:
-            keys = reader.keys(ids)
-            return reader.tasks(list(keys.values())) if keys else []
-
-        return {task.id: task for task in map(self._task, self._store.read(look))}
+        rows = self._store.read(lambda reader: reader.tasks(ids=ids))
+        return {task.id: task for task in map(self._task, rows)}
 
     def get(self, key: int) -> Task | None:
         rows = self._store.read(lambda reader: reader.tasks([key]))

@@ -8,9 +8,10 @@ all, and its submission is a single exchange with the database.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
+
+import msgspec
 
 from agentq.contracts.doorbell import lane_topic, role_topic
 from agentq.contracts.store import (
@@ -47,8 +48,7 @@ from agentq.protocol.spec_validation import check_spec
 DEDUP_MS = 30 * 24 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(msgspec.Struct, frozen=True, gc=False):
     """A task that is in the ledger now; `created` is False if it was there before."""
 
     task: Task
@@ -135,7 +135,7 @@ class Submitter:
     ) -> list[Submitted]:
         """Find the tasks that are there already, `create` the others, and remember their names."""
         unique = self._without_repeats(specs)
-        known, noted = self._already_there(work.tx, unique, generated, free)
+        known, noted = self._already_there(work, unique, generated, free)
         twins = same_key_twins([spec for spec in unique if spec.id not in known])
         fresh = parents_first([s for s in unique if s.id not in known and s.id not in twins])
         check_next_names(work.tx, fresh)
@@ -160,7 +160,11 @@ class Submitter:
         return list(unique.values())
 
     def _already_there(
-        self, tx: Tx, specs: Sequence[Spec], generated: Collection[str], free: frozenset[str]
+        self,
+        work: UnitOfWork,
+        specs: Sequence[Spec],
+        generated: Collection[str],
+        free: frozenset[str],
     ) -> tuple[dict[str, Task], set[str]]:
         """Tasks that these very words have made before, and the names noted for them.
 
@@ -168,13 +172,17 @@ class Submitter:
         """
         if all(spec.id in free and not spec.idempotency_key for spec in specs):
             return {}, set()
+        tx = work.tx
         names = {spec.id: _dedup_names(spec, generated) for spec in specs}
         asked = [name for listed in names.values() for name in listed]
         ids = [spec.id for spec in specs if spec.id not in free]
         records = tx.dedup_records(asked) if asked else {}
         now = tx.now()
         recalled = {name: row for name, row in records.items() if row.expires_at > now}
-        stored = tx.keys(ids + [row.task_id for row in recalled.values()])
+        ids += [row.task_id for row in recalled.values()]
+        # What they come after is asked for with them: one question less.
+        keys = work.keys({*ids, *(each for spec in specs for each in spec.after)})
+        stored = {each: keys[each] for each in ids if each in keys}
         held, bodies = {}, {}
         for row in tx.tasks(list(stored.values())) if stored else ():
             submitted, at = self._specs.put(row.spec)
@@ -293,7 +301,7 @@ class Submitter:
         outside = awaited - {spec.id for spec in specs}
         if not outside:
             return {}
-        keys = work.tx.keys(outside)
+        keys = work.keys(outside)
         missing = sorted(outside - keys.keys())
         if missing:
             raise unknown_dependencies(missing)

@@ -32,6 +32,7 @@ from agentq.contracts.store import (
     EffectRow,
     EventRow,
     NewRow,
+    SpecRow,
     SpendingRow,
     TaskRow,
     TreeRow,
@@ -106,6 +107,7 @@ class UnitOfWork:
         self._carry_out = carry_out
         #: Roles that this process knows to have limits; whoever waits for capacity must be woken.
         self._limited: set[str] = set() if limited is None else limited
+        self._keys: dict[str, int] = {}
         self._changed: dict[int, None] = {}
         self._readdressed: dict[int, None] = {}
         self._ended: list[tuple[int, State]] = []
@@ -134,16 +136,25 @@ class UnitOfWork:
         wanted = [key for key in keys if key not in self.tasks]
         if not wanted:
             return
-        rows = self.tx.lock(wanted)
         # Kept here, not only in the cache: that may be emptied at any moment.
-        specs = {row.key: held for row in rows if (held := self._specs.get(row.key))}
-        unknown = [row.key for row in rows if row.key not in specs]
-        if unknown:
-            for both in self.tx.tasks(unknown):
-                specs[both.hot.key] = self._specs.put(both.spec)
+        known = {key: held for key in wanted if (held := self._specs.get(key))}
+        if len(known) == len(wanted):
+            rows = self.tx.lock(wanted)
+        else:
+            found: dict[int, SpecRow] = {}
+            rows = self.tx.lock(wanted, found)
+            known = {key: self._specs.put(spec) for key, spec in found.items()}
         for row in rows:
-            self.tasks[row.key] = to_task(row, *specs[row.key])
+            self.tasks[row.key] = to_task(row, *known[row.key])
             self.flags[row.key] = row.flags
+
+    def keys(self, ids: Iterable[str]) -> dict[str, int]:
+        """The keys of these tasks; one that was found before is not asked for again."""
+        wanted = list(ids)
+        unknown = [each for each in wanted if each not in self._keys]
+        if unknown:
+            self._keys |= self.tx.keys(unknown)
+        return {each: self._keys[each] for each in wanted if each in self._keys}
 
     def check_fence(self, fence: Fence, keys: Sequence[int] = ()) -> None:
         """Lock these tasks and that of the attempt that asks; raise `Stale` if it is fenced out."""

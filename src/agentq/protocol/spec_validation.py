@@ -102,7 +102,7 @@ def _check_one(spec: Spec) -> None:
     for name in spec.expected_output.artifacts:
         _check_expected(name)
     total = _check_texts(spec)
-    if spec.next or spec.after or spec.extra or spec.inputs or total > _CERTAINLY_SMALL:
+    if spec.next or spec.extra or spec.inputs or total > _CERTAINLY_SMALL:
         size = len(canonical_json(spec_to_dict(spec)))
         if size > ENVELOPE_BYTES_MAX:
             raise Invalid(

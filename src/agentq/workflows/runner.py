@@ -33,14 +33,15 @@ log = logging.getLogger("agentq.daemon.runs")
 RUN_TYPE = "run"
 #: Long enough to read a file and submit its steps; short, for whoever takes over from the dead.
 LEASE_MS = 20_000
-_AT_ONCE = 20
+#: How many are claimed in one transaction.
+RUNS_AT_ONCE = 20
 #: What is wrong with a workflow, and nothing that would pass by itself.
 _FAULTS = (Invalid, NotFound, Conflict, Refused)
 
 
 def advance_runs(service: Service, folder: Path, holder: str) -> int:
     """Advance every run that has something to do; how many there were."""
-    runs = service.claim(SYSTEM, RUN_ROLE, _AT_ONCE, holder, LEASE_MS)
+    runs = service.claim(SYSTEM, RUN_ROLE, RUNS_AT_ONCE, holder, LEASE_MS)
     for run in runs:
         try:
             advance(service, folder, run)

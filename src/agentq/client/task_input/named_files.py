@@ -37,7 +37,8 @@ def bytes_of(folder: Path, name: str, bytes_max: int, kind: str) -> bytes:
     """
     path = folder / f"{name}{SUFFIX}"
     try:
-        if not path.resolve(strict=True).is_relative_to(folder.resolve()):
+        # Its name has no folder in it, so that only a link can lead elsewhere.
+        if path.is_symlink() and not path.resolve(strict=True).is_relative_to(folder.resolve()):
             raise Invalid(
                 f"{path} is a link that leads out of the {kind}s folder.",
                 "Put the file itself there.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agentq.contracts.doorbell import role_topic
 from agentq.core.task import RUN_ROLE
 from agentq.daemon.loop import Loop
-from agentq.workflows.runner import advance_runs
+from agentq.workflows.runner import RUNS_AT_ONCE, advance_runs
 
 if TYPE_CHECKING:
     from agentq.contracts.service import Service
@@ -33,4 +33,5 @@ class RunsLoop(Loop):
     def run_once(self) -> float:
         advanced = advance_runs(self._service, self._folder, self._holder)
         self.tally.add("advanced", advanced)
-        return 0.0 if advanced else _POLL_SECONDS
+        # Fewer than it could take: there are no more. One that becomes ready from now on rings.
+        return 0.0 if advanced == RUNS_AT_ONCE else _POLL_SECONDS

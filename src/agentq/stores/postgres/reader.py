@@ -89,7 +89,9 @@ class PostgresReader:
         values = {"low": prefix, "high": prefix + "\U0010ffff", "count": limit}
         return [row[0] for row in self._ask("ids_starting", values)]
 
-    def tasks(self, keys: Sequence[int]) -> list[TaskRow]:
+    def tasks(self, keys: Sequence[int] = (), ids: Sequence[str] = ()) -> list[TaskRow]:
+        if ids:
+            return self._ask("tasks_named", {"ids": list(ids)}, task_row)
         return self._ask("tasks", {"keys": list(keys)}, task_row) if keys else []
 
     def list_tasks(self, wanted: Filter) -> list[TaskRow]:

@@ -196,9 +196,13 @@ class PostgresTx(PostgresReader):
     def _task_row(self, row: Sequence[Any]) -> TaskRow:
         return TaskRow(self._hot_row(row), SpecRow(row[0], row[9], row[10]))
 
-    def lock(self, keys: Sequence[int]) -> list[HotRow]:
+    def lock(self, keys: Sequence[int], specs: dict[int, SpecRow] | None = None) -> list[HotRow]:
         if not keys:
             return []
+        if specs is not None:
+            both = self._ask("lock_tasks", {"keys": list(keys)}, self._task_row)
+            specs.update((row.spec.key, row.spec) for row in both)
+            return [row.hot for row in both]
         if self._assumed is not None and not self.begun:
             known = self._assumed.rows(keys)
             if known is not None:

@@ -210,6 +210,11 @@ FROM unnest(:keys::bigint[]) WITH ORDINALITY AS wanted (key, nth)
 JOIN tasks t ON t.key = wanted.key JOIN specs s ON s.key = t.key
 ORDER BY wanted.nth;
 
+-- name: tasks_named
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM specs s JOIN tasks t ON t.key = s.key WHERE s.id = ANY (:ids::text[]);
+
 -- name: list_newest
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
        s.submitted_at, s.body
@@ -464,6 +469,12 @@ ORDER BY name FOR UPDATE;
 -- name: lock
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags
 FROM tasks t WHERE t.key = ANY (:keys::bigint[]) ORDER BY t.key FOR UPDATE;
+
+-- name: lock_tasks
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM tasks t JOIN specs s ON s.key = t.key
+WHERE t.key = ANY (:keys::bigint[]) ORDER BY t.key FOR UPDATE OF t;
 
 -- LATERAL with LIMIT 1: by its index, whatever the planner thinks of the number of rows.
 

@@ -6,6 +6,11 @@ SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.
        t.last_event, s.submitted_at, s.body
 FROM json_each(?) j JOIN tasks t ON t.key = j.value JOIN specs s ON s.key = t.key;
 
+-- name: tasks_named
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM json_each(?) j JOIN specs s ON s.id = j.value JOIN tasks t ON t.key = s.key;
+
 -- name: lanes
 SELECT lanes FROM head;
 

@@ -55,7 +55,7 @@ class SqliteReader:
         found = []
         for row in rows:
             self._last_events[row[0]] = row[9]
-            found.append(TaskRow(HotRow(*row[:9]), SpecRow(row[0], row[10], row[11])))
+            found.append(TaskRow(HotRow._make(row[:9]), SpecRow(row[0], row[10], row[11])))
         return found
 
     def keys(self, ids: Iterable[str]) -> dict[str, int]:
@@ -66,7 +66,9 @@ class SqliteReader:
         rows = self._all("ids_starting", {"low": prefix, "high": high, "count": limit})
         return [row[0] for row in rows]
 
-    def tasks(self, keys: Sequence[int]) -> list[TaskRow]:
+    def tasks(self, keys: Sequence[int] = (), ids: Sequence[str] = ()) -> list[TaskRow]:
+        if ids:
+            return self._task_rows(self._all("tasks_named", (as_json(list(ids)),)))
         return self._task_rows(self._all("tasks", (as_json(list(keys)),)))
 
     def list_tasks(self, wanted: Filter) -> list[TaskRow]:

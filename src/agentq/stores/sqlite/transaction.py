@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -18,6 +18,7 @@ from agentq.contracts.store import (
     NewRow,
     Picked,
     RunAgain,
+    SpecRow,
     TaskRow,
     TreeRow,
 )
@@ -63,21 +64,23 @@ class SqliteTx(SqliteReader):
         self._count()
         return self._lanes
 
-    def _many(self, name: str, rows: Iterable[Any]) -> None:
-        self.connection.executemany(self._sql[name], rows)
+    def _many(self, name: str, rows: Sequence[Any]) -> None:
+        if rows:
+            self.connection.executemany(self._sql[name], rows)
 
     # -- picking and locking ---------------------------------------------------------------------
 
-    def lock(self, keys: Sequence[int]) -> list[HotRow]:
-        if len(keys) == 1:
+    def lock(self, keys: Sequence[int], specs: dict[int, SpecRow] | None = None) -> list[HotRow]:
+        if specs is not None:
+            rows = self._all("tasks", (as_json(sorted(keys)),))
+            for row in rows:
+                specs[row[0]] = SpecRow(row[0], row[10], row[11])
+        elif len(keys) == 1:
             rows = self._all("lock_one", (keys[0],))
         else:
             rows = self._all("lock", (as_json(list(keys)),))
-        found = []
-        for row in rows:
-            self._last_events[row[0]] = row[9]
-            found.append(HotRow(*row[:9]))
-        return found
+        self._last_events.update((row[0], row[9]) for row in rows)
+        return [HotRow._make(row[:9]) for row in rows]
 
     def lock_role(self, role: int) -> RoleRow:
         return RoleRow(*self._all("role", {"role": role})[0])
