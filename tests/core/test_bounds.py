@@ -6,7 +6,6 @@ were written with them. Whoever changes one changes it here too.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ from agentq.core.task import (
     Usage,
 )
 from agentq.core.trigger_validation import check_comment, check_trigger
+from agentq.core.values import fields_of
 from agentq.protocol import messages
 from agentq.protocol.spec_validation import check_spec
 from tests.core.building import NOW, a_spec, claimed, submitted, then
@@ -168,7 +168,7 @@ TEXTS = [
 
 def said(trigger: Any, text: str) -> Any:
     """The trigger with this text in the place that is marked."""
-    values = (getattr(trigger, each.name) for each in fields(trigger))
+    values = (getattr(trigger, each.name) for each in fields_of(type(trigger)))
     return type(trigger)(*(text if value == "{}" else value for value in values))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from agentq.core.errors import Invalid
 from agentq.core.limits import NAME_CHARS_MAX, NOTE_CHARS_MAX, PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX
 from agentq.core.task import Gates
 from agentq.core.trigger_validation import check_trigger
-from agentq.core.values import replace
+from agentq.core.values import fields_of, replace
 from tests.core.building import A_TRIGGER
 
 #: Values that no field of that kind may have: what could not be read back must not get in.
@@ -45,7 +44,7 @@ SAID = [
 FIELDS = [
     (name, each.name, str(each.type))
     for name in SAID
-    for each in fields(A_TRIGGER[name])
+    for each in fields_of(type(A_TRIGGER[name]))
     if (name, each.name) != ("Requeue", "waiting_on")
 ]
 
@@ -99,7 +98,8 @@ def test_a_value_that_makes_no_sense_is_refused(trigger: t.Trigger) -> None:
 )
 def test_texts_have_their_bounds_and_may_fill_them(trigger: Any, limit: int) -> None:
     # Given the one text of a word that is an x,
-    (field,) = [each.name for each in fields(trigger) if getattr(trigger, each.name) == "x"]
+    names = (each.name for each in fields_of(type(trigger)))
+    (field,) = [name for name in names if getattr(trigger, name) == "x"]
     # then it may be exactly so long, in any language, and no longer.
     check_trigger(replace(trigger, **{field: "é" * limit}))
     with pytest.raises(Invalid, match=str(limit)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from agentq.core import triggers as t
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.states import State
 from agentq.core.task import Task
-from agentq.core.values import replace
+from agentq.core.values import fields_of, replace
 from tests.core.building import A_TRIGGER
 from tests.core.drawn import any_json, any_text
 from tests.ledger.conftest import LedgerEnv, open_env
@@ -61,7 +60,7 @@ SPOKEN = [
 def nonsense(draw: st.DrawFn) -> t.Trigger:
     """A word with one or two of its fields replaced by anything at all."""
     word: Any = A_TRIGGER[draw(st.sampled_from(SPOKEN))]
-    names = [each.name for each in fields(word)]
+    names = [each.name for each in fields_of(type(word))]
     chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
     changed: t.Trigger = replace(word, **{name: draw(anything) for name in chosen})
     return changed

@@ -8,9 +8,10 @@ applied.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from agentq.client.task_changes import TaskChange, change_of
 from agentq.core.access import Action
@@ -35,8 +36,7 @@ _SUBJECT_CHARS_MAX = 72
 _SUMMARY_CHARS_MAX = 600
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedTask:
+class AppliedTask(msgspec.Struct, frozen=True):
     """What became of applying one task. `commit` is "" if there was nothing to apply."""
 
     task_id: str
@@ -53,8 +53,7 @@ class AppliedTask:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
+class ApplyOptions(msgspec.Struct, frozen=True):
     """How tasks are applied. Without a message, the task's title is the subject."""
 
     how: str = "squash"

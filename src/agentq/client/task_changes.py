@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from agentq.core.errors import NotFound, Refused
 from agentq.core.states import State
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from agentq.settings.roles import RoleSettings
 
 
-@dataclass(frozen=True, slots=True)
-class TaskChange:
+class TaskChange(msgspec.Struct, frozen=True):
     """The snapshot of one attempt at a task; `role` is None if the settings here know none."""
 
     task: Task

@@ -11,8 +11,9 @@ meaning. The suite in tests/contracts is the executable half of this file; a tes
 # Without `from __future__ import annotations`: a NamedTuple compiles every annotation that is text,
 # at each start.
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from agentq.contracts.audit_rows import AuditRow, TokenRow
 from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
@@ -236,8 +237,7 @@ class Expired(NamedTuple):
     hooks_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """Everything that one transaction writes. `events` are those of `tasks`, in order.
 
     A row of `tasks` is written over the version it was decided on: that before its first event.

@@ -8,44 +8,40 @@ out itself, in that same transaction, so no observer sees a stale in-between.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, TypeAlias
+
+import msgspec
 
 from agentq.core.states import State
 
 
-@dataclass(frozen=True, slots=True)
-class ResolveDependents:
+class ResolveDependents(msgspec.Struct, frozen=True):
     """This task is over: resolve the tasks that depend on it."""
 
     lane: ClassVar[str] = ""
     outcome: State
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnNext:
+class SpawnNext(msgspec.Struct, frozen=True):
     """This task is complete: submit the tasks it named as next."""
 
     lane: ClassVar[str] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestReview:
+class RequestReview(msgspec.Struct, frozen=True):
     """The report wants a reviewer: submit the task that judges it."""
 
     lane: ClassVar[str] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverVerdict:
+class DeliverVerdict(msgspec.Struct, frozen=True):
     """This task was a review and is over: its result becomes the verdict on what it reviewed."""
 
     lane: ClassVar[str] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTasks:
+class CancelTasks(msgspec.Struct, frozen=True):
     """These tasks are not wanted any more: a review whose report was decided without it."""
 
     lane: ClassVar[str] = ""
@@ -54,8 +50,7 @@ class CancelTasks:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CancelDescendants:
+class CancelDescendants(msgspec.Struct, frozen=True):
     """This task was cancelled with its tree: cancel all that descend from it."""
 
     lane: ClassVar[str] = ""
@@ -63,16 +58,14 @@ class CancelDescendants:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(msgspec.Struct, frozen=True):
     """The task is claimable now: wake a worker of its role."""
 
     lane: ClassVar[str] = "delivery"
     role: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopHolder:
+class StopHolder(msgspec.Struct, frozen=True):
     """Tell the holder of this attempt to stop its agent."""
 
     lane: ClassVar[str] = "delivery"
@@ -80,8 +73,7 @@ class StopHolder:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class PublishResult:
+class PublishResult(msgspec.Struct, frozen=True):
     """Publish the accepted result of this attempt, once."""
 
     lane: ClassVar[str] = "results"
@@ -90,8 +82,7 @@ class PublishResult:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """Send the outcome to the coordinator that asked for it."""
 
     lane: ClassVar[str] = "reply"
@@ -100,8 +91,7 @@ class Reply:
     summary: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(msgspec.Struct, frozen=True):
     """Somebody should look: an approval is wanted, a task is blocked, a budget runs out."""
 
     lane: ClassVar[str] = "notify"
@@ -109,8 +99,7 @@ class Notify:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MoveCard:
+class MoveCard(msgspec.Struct, frozen=True):
     """The task was made from a card of a board, and is in another state now: the card follows."""
 
     lane: ClassVar[str] = "kanban"
@@ -118,8 +107,7 @@ class MoveCard:
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class OfferWork:
+class OfferWork(msgspec.Struct, frozen=True):
     """The task is complete: its work may become a pull request."""
 
     lane: ClassVar[str] = "git"

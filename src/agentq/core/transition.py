@@ -26,8 +26,9 @@ it here. Before a change, know:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from agentq.core import (
     agent_messages,
@@ -48,8 +49,7 @@ from agentq.core.steps import Step, not_allowed
 from agentq.core.task import NO_DETAILS, Spec, Task
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What follows from a trigger. No events: nothing happened that the log should know."""
 
     task: Task

@@ -9,8 +9,9 @@ Where somebody decides from outside, `by` is their name and `how` says how anybo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, get_args
+
+import msgspec
 
 from agentq.core.choices import FailureKind as FailureKind  # noqa: PLC0414 - exported
 from agentq.core.choices import Resolution as Resolution  # noqa: PLC0414
@@ -19,8 +20,7 @@ from agentq.core.states import State
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(msgspec.Struct, frozen=True):
     """`ended` names the dependencies that were already over, `waiting_on` those that are not.
 
     `refused` says why a task that its submitter was promised cannot be accepted after all: it is
@@ -34,16 +34,14 @@ class Submit:
     children: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DependencyEnded:
+class DependencyEnded(msgspec.Struct, frozen=True):
     """A task that this one comes after is over."""
 
     dependency: str
     outcome: State
 
 
-@dataclass(frozen=True, slots=True)
-class Approve:
+class Approve(msgspec.Struct, frozen=True):
     """Somebody lets the task start. `own` says that they have submitted it as well, and that the
     settings (`four_eyes`) let a person approve that."""
 
@@ -53,8 +51,7 @@ class Approve:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(msgspec.Struct, frozen=True):
     """Somebody refuses to let the task start, or to go on with it."""
 
     by: str
@@ -62,8 +59,7 @@ class Reject:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimTask:
+class ClaimTask(msgspec.Struct, frozen=True):
     """A worker takes the task for as long as it renews its lease.
 
     `gated` says that it will check the work itself: a report that does not say so is refused.
@@ -76,8 +72,7 @@ class ClaimTask:
     gates: Gates = NO_GATES
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """The holder reports its progress."""
 
     epoch: int
@@ -85,8 +80,7 @@ class Progress:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AddArtifact:
+class AddArtifact(msgspec.Struct, frozen=True):
     """The holder left a file as evidence."""
 
     epoch: int
@@ -96,8 +90,7 @@ class AddArtifact:
     media_type: str = "application/octet-stream"
 
 
-@dataclass(frozen=True, slots=True)
-class Spend:
+class Spend(msgspec.Struct, frozen=True):
     """The holder reports what it has spent since its last report of costs.
 
     A task may share a budget with the tree it belongs to, which other tasks spend as well. In words
@@ -115,8 +108,7 @@ class Spend:
     unless_used_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """`artifacts` are the names recorded for this attempt when it reported: what the gate sees.
     `verified` says that the check which a gated claim promised has passed. `data` is the structured
     result, as JSON. `leaves_children` says that open children are meant to go on without it."""
@@ -134,8 +126,7 @@ class Report:
     leaves_children: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FailAttempt:
+class FailAttempt(msgspec.Struct, frozen=True):
     """`jitter` in [0, 1) picks the point within the backoff."""
 
     epoch: int
@@ -147,16 +138,14 @@ class FailAttempt:
     running_low: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockTask:
+class BlockTask(msgspec.Struct, frozen=True):
     """The holder stops and asks somebody up the chain."""
 
     epoch: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(msgspec.Struct, frozen=True):
     """Give the task back without using an attempt: clean shutdown, quota, an open circuit.
 
     `circuit` says which circuit this attempt has opened, in words that the ledger adds: people are
@@ -169,8 +158,7 @@ class Release:
     circuit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Somebody answers a blocked task.
 
     `extra_tree` is what this adds to the budget of the tree it belongs to, `used_up` what of that
@@ -186,8 +174,7 @@ class Answer:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """A reviewer judges the report. `review` is the task whose structured result this is, and
     `reviewed` the attempt whose report it has judged; a person's verdict has neither."""
 
@@ -200,8 +187,7 @@ class Verdict:
     reviewed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewFailed:
+class ReviewFailed(msgspec.Struct, frozen=True):
     """The task that was to judge the report is over without a verdict: a person must."""
 
     review: str
@@ -209,8 +195,7 @@ class ReviewFailed:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Yield:
+class Yield(msgspec.Struct, frozen=True):
     """The holder leaves its slot until its children are over (`wait`: all of them, or any), and
     until these signals have come. The next attempt goes on from there."""
 
@@ -220,15 +205,13 @@ class Yield:
     signals: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ChildrenSubmitted:
+class ChildrenSubmitted(msgspec.Struct, frozen=True):
     """Tasks were submitted with this one as their parent, or opened again."""
 
     children: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True):
     """Somebody sends a signal; it is kept until something waits for it."""
 
     by: str
@@ -237,8 +220,7 @@ class Signal:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(msgspec.Struct, frozen=True):
     """Somebody withdraws the task; with `tree` its open children as well, and theirs."""
 
     by: str
@@ -247,15 +229,13 @@ class Cancel:
     tree: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """The holder of a cancelled task says that its agent is gone."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Requeue:
+class Requeue(msgspec.Struct, frozen=True):
     """`waiting_on` names the dependencies that are still under way when it is reopened, `children`
     its own that are. `asks_again`: what was approved before is approved no longer."""
 
@@ -267,8 +247,7 @@ class Requeue:
     asks_again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """Somebody has brought the work of a complete task into a branch of theirs."""
 
     by: str
@@ -277,8 +256,7 @@ class Applied:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """Somebody changes what a waiting task asks for. Empty fields stay as they are; instructions
     come with the digest of their context, if they have one."""
 
@@ -291,13 +269,11 @@ class Edit:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time passed: `now` reached the task's `wake_at`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(msgspec.Struct, frozen=True):
     """`epoch` is set when the holder of an attempt comments, and is then fenced like any write.
 
     `denied` says that so many tool calls of the attempt were not allowed, and the text which ones:
@@ -320,8 +296,7 @@ class Comment:
     notify: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True):
     """A message of a person to the agent: for the attempt that runs, and for those after it."""
 
     by: str
@@ -329,15 +304,13 @@ class Tell:
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TakeMessages:
+class TakeMessages(msgspec.Struct, frozen=True):
     """The holder takes the messages that it has not been given, and says so that it takes some."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseReport:
+class RefuseReport(msgspec.Struct, frozen=True):
     """A late report of a fenced-out attempt, kept as evidence; it changes nothing else."""
 
     epoch: int
@@ -391,8 +364,7 @@ def trigger_name(trigger: Trigger) -> str:
     return _NAMES[type(trigger)]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One line of a task's history: what happened, by which trigger, and the state it left."""
 
     version: int
@@ -403,8 +375,7 @@ class Event:
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(msgspec.Struct, frozen=True):
     """An event as the log holds it: with its task and its place in the order of commits."""
 
     position: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agentq.contracts.limit_rows import RoleRow
 from agentq.contracts.store import IN_TREE, TaskRow, Tx
@@ -42,8 +43,7 @@ PASSED_OVER_MAX = 1000
 _PAGE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """A claim as the ledger gives it: the task, and the key that later calls may use."""
 
     key: int

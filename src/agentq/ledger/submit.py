@@ -8,9 +8,10 @@ all, and its submission is a single exchange with the database.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
+
+import msgspec
 
 from agentq.contracts.doorbell import lane_topic, role_topic
 from agentq.contracts.store import (
@@ -47,8 +48,7 @@ from agentq.protocol.spec_validation import check_spec
 DEDUP_MS = 30 * 24 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(msgspec.Struct, frozen=True):
     """A task that is in the ledger now; `created` is False if it was there before."""
 
     task: Task

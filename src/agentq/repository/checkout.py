@@ -11,9 +11,10 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
+
+import msgspec
 
 from agentq.core.errors import Invalid, Refused
 from agentq.repository.git import (
@@ -46,8 +47,7 @@ GITLINK = "160000"
 GONE = "000000"
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
+class Checkout(msgspec.Struct, frozen=True):
     """A work tree, its git folder, and the commit and branch that are checked out there."""
 
     git: Git
@@ -70,8 +70,7 @@ class Checkout:
         return self.branch or "HEAD (on no branch)"
 
 
-@dataclass(frozen=True, slots=True)
-class TouchedPath:
+class TouchedPath(msgspec.Struct, frozen=True):
     """One path that a change touches: mode and blob before and after."""
 
     name: str

@@ -17,7 +17,6 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -44,8 +43,7 @@ _BLOB_BYTES_MAX = 1 << 30
 _PIECE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(msgspec.Struct, frozen=True):
     """What a landing was about to do, written before it does so."""
 
     task_id: str

@@ -15,7 +15,6 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -34,8 +33,7 @@ _RECORD_BYTES_MAX = 256 * 1024
 _EPOCH_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """What is written down about a workspace."""
 
     task_id: str
@@ -73,8 +71,7 @@ class Record:
     over_at: int = 0
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A workspace on disk.
 
     Flags: `unfinished` (making it was interrupted), `missing` (the tree is gone), `collected`,
