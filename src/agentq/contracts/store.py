@@ -11,15 +11,17 @@ meaning. The suite in tests/contracts is the executable half of this file; a tes
 # Without `from __future__ import annotations`: a NamedTuple compiles every annotation that is text,
 # at each start.
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from agentq.contracts.audit_rows import AuditRow, TokenRow
-from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.task_filter import Filter
+
+if TYPE_CHECKING:
+    from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -264,9 +266,9 @@ class Changes(msgspec.Struct, frozen=True):
     leases: Sequence[LeaseRow] = ()
     tokens: Sequence[TokenRow] = ()
     audit: Sequence[AuditRow] = ()
-    hook_deliveries: Sequence[HookRow] = ()
-    hook_outcomes: Sequence[HookOutcomeRow] = ()
-    webhook_targets: Sequence[WebhookTargetRow] = ()
+    hook_deliveries: "Sequence[HookRow]" = ()
+    hook_outcomes: "Sequence[HookOutcomeRow]" = ()
+    webhook_targets: "Sequence[WebhookTargetRow]" = ()
     schedules: Sequence[ScheduleRow] = ()
     dropped_schedules: Sequence[str] = ()
     released: Sequence[int] = ()

@@ -67,13 +67,19 @@ _decode = msgspec.json.Decoder(Halted).decode
 
 
 class Applying:
-    """Applies tasks to one checkout. `environment` is the user's own."""
+    """Applies tasks to one checkout. `environment` is the user's own.
+
+    `meanwhile` is called while git looks at the checkout, before anything is changed there: for
+    what whoever applies has to get ready for afterwards.
+    """
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str],
         progress: Callable[[str], None] = lambda _: None, search: CheckoutSearch | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
         self._environment = environment
+        self._meanwhile = meanwhile
         self._progress = progress
         self.git = Git(environment)
         self.checkout = (search or CheckoutSearch(self.git, folder, environment)).found()
@@ -176,7 +182,7 @@ class Applying:
         if is_checked and state.check is not None:
             self._verify(state, state.check, scratch, tip, last)
         with one_at_a_time(self.checkout) as checkout:
-            land(checkout, tip, state.task_id, state.epoch)
+            land(checkout, tip, state.task_id, state.epoch, self._meanwhile)
         old = self.checkout.head
         self.checkout = replace(self.checkout, head=tip)
         if scratch.path.exists():

@@ -200,10 +200,10 @@ def raw_pairs(listing: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def look_at_change(
-    checkout: Checkout, beside: GitLocation, new: str
+    checkout: Checkout, beside: GitLocation, new: str, meanwhile: Callable[[], object]
 ) -> tuple[dict[str, TouchedPath], list[str]]:
     """The paths that the commit `new` touches, and what of the user's is in the way, each with the
-    reason. `beside` has a copy of the index."""
+    reason. `beside` has a copy of the index. `meanwhile` is called while git looks."""
     git, head = checkout.git, checkout.head
     refresh = ("update-index", "--refresh")
     # None of the three needs what another says: they run at once.
@@ -215,6 +215,7 @@ def look_at_change(
         _listing(git, beside, "diff-index", *_DIFFERING, "--cached", head, "--") as staged,
         _listing(git, checkout.place, *_CHANGED, head, new) as changed,
     ):
+        meanwhile()
         touched = _touched(changed())
         in_index = _letters(staged())
         is_fresh = refreshed.answer().ok

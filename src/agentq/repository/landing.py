@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -76,12 +76,15 @@ def one_at_a_time(checkout: Checkout) -> Iterator[Checkout]:
 # -- the way there ---------------------------------------------------------------------------------
 
 
-def land(checkout: Checkout, new: str, task_id: str, epoch: int) -> None:
+def land(
+    checkout: Checkout, new: str, task_id: str, epoch: int,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:  # fmt: skip
     """Move the branch to `new`; `Refused` names what collides. The caller has the lock."""
     index_lock = _lock_index(checkout)
     try:
         beside = _copied_index(checkout)
-        touched, found = look_at_change(checkout, beside, new)
+        touched, found = look_at_change(checkout, beside, new, meanwhile)
         if found:
             raise _colliding(checkout, found)
         check_case(checkout, touched, new)

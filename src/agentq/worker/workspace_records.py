@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -122,7 +121,7 @@ class Records:
         """Write the record of a workspace, or replace it, in one step."""
         path = self.path_of(_name_of(record))
         make_folder(self.root / FOLDER)
-        temporary = self.root / FOLDER / f".tmp-{secrets.token_hex(8)}"
+        temporary = self.root / FOLDER / f".tmp-{os.urandom(8).hex()}"
         temporary.write_bytes(msgspec.json.encode(record))
         temporary.replace(path)
 
