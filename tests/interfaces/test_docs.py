@@ -244,7 +244,7 @@ def test_the_sdk_is_explained() -> None:
         public = {name for name in dir(kind) if not name.startswith("_")}
         assert sorted(public - words) == [], f"of {kind.__name__}"
     assert sorted(set(agentq.__all__) - words - {"__version__"}) == []
-    assert sorted(RoleLimits.__dataclass_fields__.keys() - words) == []
+    assert sorted(set(RoleLimits.__struct_fields__) - words) == []
 
 
 # -- what is linked is there ---------------------------------------------------------------------

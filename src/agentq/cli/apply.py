@@ -152,7 +152,9 @@ def apply(
     with _search(for_commits=True) as search:
         from agentq.client.applying import ApplyOptions, TaskApplier
 
-        applier = TaskApplier(session.writer(), Path.cwd(), by, progress=note, search=search)
+        applier = TaskApplier(
+            session.writer(), Path.cwd(), by, note, search, meanwhile=_import_cleaning
+        )
     if abort:
         task_id = applier.abort()
         if session.json:
@@ -225,6 +227,12 @@ def _as_json(applied: AppliedTask) -> dict[str, Any]:
 def _edited(message: str) -> str:
     text = click.edit(message, require_save=False, extension=".txt")
     return text or ""
+
+
+def _import_cleaning() -> None:
+    """Import what `_clean_up` needs."""
+    import agentq.worker.applied_work
+    import agentq.worker.workspaces  # noqa: F401
 
 
 def _clean_up(session: Session, applied: AppliedTask) -> None:

@@ -252,9 +252,11 @@ def _review(task: Task) -> str:
 
 def _plain(value: Any) -> str:
     """Data on one line; "" for none."""
+    if not value:
+        return ""
     import json
 
-    return one_line(json.dumps(value, ensure_ascii=False), 200) if value else ""
+    return one_line(json.dumps(value, ensure_ascii=False), 200)
 
 
 def _usage(usage: dict[str, Any]) -> str:

@@ -8,9 +8,10 @@ applied.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from agentq.client.task_changes import TaskChange, change_of
 from agentq.core.access import Action
@@ -35,8 +36,7 @@ _SUBJECT_CHARS_MAX = 72
 _SUMMARY_CHARS_MAX = 600
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedTask:
+class AppliedTask(msgspec.Struct, frozen=True):
     """What became of applying one task. `commit` is "" if there was nothing to apply."""
 
     task_id: str
@@ -53,8 +53,7 @@ class AppliedTask:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
+class ApplyOptions(msgspec.Struct, frozen=True):
     """How tasks are applied. Without a message, the task's title is the subject."""
 
     how: str = "squash"
@@ -77,17 +76,25 @@ def check_how(how: str) -> str:
 class TaskApplier:
     """Applies tasks to the checkout that a folder is in, on behalf of `by`.
 
-    Whoever has begun to look for that checkout before passes the `search`.
+    Whoever has begun to look for that checkout before passes the `search`. `meanwhile` is called
+    while git looks at it, for what is needed after a task was applied.
     """
 
     def __init__(
         self, queue: QueueWriter, folder: Path, by: str,
         progress: Callable[[str], None] = lambda _: None, search: CheckoutSearch | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
         self._queue = queue
         self._by = by or queue.who.name
-        self._applying = Applying(folder, environment(), progress, search)
+        self._meanwhile = meanwhile
+        self._applying = Applying(folder, environment(), progress, search, self._get_ready)
         self._recover()
+
+    def _get_ready(self) -> None:
+        """Import what tells the ledger: git is at work, and would be waited for."""
+        _ = self._queue.service
+        self._meanwhile()
 
     def apply(self, ref: str, options: ApplyOptions) -> AppliedTask:
         """Apply one task; does nothing, and says so, if it was applied before."""

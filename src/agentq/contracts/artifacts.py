@@ -26,6 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+import msgspec
+
 #: Bytes, the path of a file, or an open binary file that is read to its end. A path is opened with
 #: the caller's own rights and links in it are followed: whoever collects files from a folder that
 #: somebody else may write to opens them there safely, and passes the open file.
@@ -42,8 +44,7 @@ class Stored:
     media_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactInfo:
+class ArtifactInfo(msgspec.Struct, frozen=True):
     """What is recorded of a file that an attempt left."""
 
     epoch: int
@@ -54,16 +55,14 @@ class ArtifactInfo:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class UploadLink:
+class UploadLink(msgspec.Struct, frozen=True):
     """Where to send one file by PUT, and the name that it has there until it is taken in."""
 
     url: str
     temporary: str
 
 
-@dataclass(frozen=True, slots=True)
-class Uploaded:
+class Uploaded(msgspec.Struct, frozen=True):
     """What somebody says of a file that they have sent by a link. The store looks for itself."""
 
     temporary: str
@@ -82,8 +81,7 @@ LIVE_KEEP_BYTES = 8 << 20
 SWEEP_EVIDENCE_MS = 6 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class LivePart:
+class LivePart(msgspec.Struct, frozen=True):
     """A piece of a live log.
 
     Positions count the bytes that were ever appended. `position` is where to go on reading;

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from agentq.contracts.artifacts import ArtifactInfo as ArtifactInfo  # noqa: PLC0414 - a value too
 from agentq.core.errors import Unavailable
 from agentq.core.limits import KeyLimits, RoleLimits
@@ -34,16 +36,14 @@ class Wanted:
     mentioning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Newest first. `cursor` is 0 on the last page."""
 
     tasks: tuple[Task, ...]
     cursor: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(msgspec.Struct, frozen=True):
     """Counts by role and state, ages in milliseconds, and what waits to leave."""
 
     by_role: dict[str, dict[str, int]]
@@ -52,8 +52,7 @@ class Stats:
     last_position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Circuit:
+class Circuit(msgspec.Struct, frozen=True):
     """A provider that does not serve before `open_until`; moments are the ledger's milliseconds.
 
     With `failures` it has failed so often in a row: after `open_until` one task alone is given out,
@@ -71,8 +70,7 @@ class Circuit:
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """`headline` in one sentence, each cause with what to do about it."""
 
     task: Task
@@ -80,16 +78,14 @@ class Explanation:
     causes: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Something that does not add up, and whose it is."""
 
     task_id: str
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(msgspec.Struct, frozen=True):
     """Each event with the task it left, and what does not add up (nothing: it is proved)."""
 
     task: Task
@@ -97,8 +93,7 @@ class Replayed:
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseTotal:
+class PhaseTotal(msgspec.Struct, frozen=True):
     """How long tasks were in a phase, added up over all of them, and what that cost."""
 
     phase: Phase
@@ -106,8 +101,7 @@ class PhaseTotal:
     cost: Usage = NO_USAGE
 
 
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
+class Bottleneck(msgspec.Struct, frozen=True):
     """What took most time, other than working, on the way to the last end; whose tasks it were,
     and in words what to do about it."""
 
@@ -117,8 +111,7 @@ class Bottleneck:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Overhead:
+class Overhead(msgspec.Struct, frozen=True):
     """Milliseconds. `path` names the tasks of the critical path, first to last.
 
     `phases` divide the lives of all tasks, so their sum is longer than the wall. `cut` says that
@@ -160,8 +153,7 @@ class Overhead:
         return sum(each.span_ms for each in self.phases)
 
 
-@dataclass(frozen=True, slots=True)
-class RoleQuality:
+class RoleQuality(msgspec.Struct, frozen=True):
     """How reviewers judged the work of a role.
 
     Scores are from 0 to 100; None where nobody gave one. `mean_rounds` is how many verdicts it took
@@ -181,16 +173,14 @@ class RoleQuality:
     newest_scores: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(msgspec.Struct, frozen=True):
     """By role. `cut` says that there were more tasks than are looked at."""
 
     roles: tuple[RoleQuality, ...]
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TokenInfo:
+class TokenInfo(msgspec.Struct, frozen=True):
     """A token as it is listed: all but its secret. Moments are 0 where there is none."""
 
     id: str
@@ -214,8 +204,7 @@ class AuditOutcome(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(msgspec.Struct, frozen=True):
     """A decision that was taken, or a request that was refused.
 
     `how` says how anybody knows who it was (a token, an attempt, a user of the machine), `origin`
@@ -237,16 +226,14 @@ class AuditEntry:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuditPage:
+class AuditPage(msgspec.Struct, frozen=True):
     """Newest first. `cursor` is 0 on the last page."""
 
     entries: tuple[AuditEntry, ...]
     cursor: int
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptLease:
+class AttemptLease(msgspec.Struct, frozen=True):
     """A lease to renew: of which attempt, and for how long from now."""
 
     task_id: str
@@ -254,8 +241,7 @@ class AttemptLease:
     lease_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """One of many reports that attempts are complete."""
 
     task_id: str
@@ -264,8 +250,7 @@ class Completion:
     data: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleStanding:
+class RoleStanding(msgspec.Struct, frozen=True):
     """A role that the ledger has heard of: its limits, whose quota its workers use, and when one of
     them last asked for work."""
 
@@ -276,8 +261,7 @@ class RoleStanding:
     seen_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True):
     """How many more tasks of a role may start now (-1: any number), and what it spent today. If it
     is its rate that holds them back, `next_at` says until when."""
 
@@ -286,8 +270,7 @@ class Capacity:
     next_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class KeyStanding:
+class KeyStanding(msgspec.Struct, frozen=True):
     """A resource: its limits, the tasks that hold it, how many more may start now, and if it is
     its rate that holds them back, until when."""
 
@@ -297,8 +280,7 @@ class KeyStanding:
     next_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OutboundEffect:
+class OutboundEffect(msgspec.Struct, frozen=True):
     """An effect that waits to be carried out: what it says, and its task as that stands now."""
 
     sequence: int
@@ -310,8 +292,7 @@ class OutboundEffect:
     artifacts: tuple[ArtifactInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedResults:
+class PublishedResults(msgspec.Struct, frozen=True):
     """How many accepted results were published and how many could not be; why, by task, where it
     is the first time. `more` says that others wait."""
 
@@ -321,8 +302,7 @@ class PublishedResults:
     more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderLease:
+class LeaderLease(msgspec.Struct, frozen=True):
     """Which process alone may run a loop: its holder ("" for nobody), for how much longer.
     `number` grows whenever it changes hands."""
 

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from agentq.contracts.audit_rows import AuditRow, TokenRow
-from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.task_filter import Filter
+
+if TYPE_CHECKING:
+    from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -267,9 +269,9 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
     leases: Sequence[LeaseRow] = ()
     tokens: Sequence[TokenRow] = ()
     audit: Sequence[AuditRow] = ()
-    hook_deliveries: Sequence[HookRow] = ()
-    hook_outcomes: Sequence[HookOutcomeRow] = ()
-    webhook_targets: Sequence[WebhookTargetRow] = ()
+    hook_deliveries: "Sequence[HookRow]" = ()
+    hook_outcomes: "Sequence[HookOutcomeRow]" = ()
+    webhook_targets: "Sequence[WebhookTargetRow]" = ()
     schedules: Sequence[ScheduleRow] = ()
     dropped_schedules: Sequence[str] = ()
     released: Sequence[int] = ()

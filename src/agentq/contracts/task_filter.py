@@ -1,7 +1,8 @@
 """Which tasks a store lists, and in which order."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Order(StrEnum):
@@ -18,8 +19,7 @@ class Order(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """Which tasks to list. Empty fields do not restrict.
 
     A page goes on after `key` (and, in order of urgency, after `priority`); 0 and -1 begin at the

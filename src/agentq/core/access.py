@@ -22,6 +22,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from agentq.core.errors import Conflict, Invalid, Refused
 from agentq.core.task import Task
 from agentq.core.values import replace
@@ -198,8 +200,7 @@ ROLE_BOUND: dict[PrincipalKind, frozenset[Action]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RequestKey:
+class RequestKey(msgspec.Struct, frozen=True):
     """The name that a client gave to its request, and the digest of what it asks for: by these the
     ledger knows a request that comes again because its answer was lost."""
 

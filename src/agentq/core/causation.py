@@ -8,7 +8,7 @@ how much one task brings forth and on how fast a role submits put an end to that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from agentq.core.limits import DAY_MS
 from agentq.core.task import Spec, Task
@@ -18,8 +18,7 @@ CAUSE_LABEL = "caused_by"
 HOUR_MS = 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class LoopCaps:
+class LoopCaps(msgspec.Struct, frozen=True):
     """What agents may cause by themselves; 0 is no cap."""
 
     #: How many tasks in a row, each the cause of the next, within a day.

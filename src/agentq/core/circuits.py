@@ -11,7 +11,7 @@ somebody closes who has mended the cause. It needs no arithmetic, so there is no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 #: How long a provider's circuit is open after its first failure; then twice as long each time.
 FIRST_MS = 10_000
@@ -21,8 +21,7 @@ LONGEST_MS = 600_000
 PROBE_MS = 300_000
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderCircuit:
+class ProviderCircuit(msgspec.Struct, frozen=True):
     """How the circuit of a provider stands.
 
     `failures` counts how often in a row the provider did not serve; it is 0 where somebody, or the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from agentq.core.rates import NO_RATE, Rate
 from agentq.core.task import NO_USAGE, Task, Usage
@@ -41,8 +41,7 @@ SNAPSHOT_BYTES = 256 * 1024 * 1024
 UNITS = ("usd", "tokens", "turns", "seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class RoleLimits:
+class RoleLimits(msgspec.Struct, frozen=True):
     """What one role may have at once, spend on a day (in UTC), and how often its tasks may start.
     0 means no limit."""
 
@@ -92,8 +91,7 @@ class RoleLimits:
 NO_LIMITS = RoleLimits()
 
 
-@dataclass(frozen=True, slots=True)
-class KeyLimits:
+class KeyLimits(msgspec.Struct, frozen=True):
     """How many tasks may hold a resource at once, and how often one may start that needs it."""
 
     max_held: int = 1

@@ -17,10 +17,11 @@ task's log gives, so what a pending task waits for is what the one function that
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
+
+import msgspec
 
 from agentq.core.durations import format_duration
 from agentq.core.states import State
@@ -55,8 +56,7 @@ class Span(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLife:
+class TaskLife(msgspec.Struct, frozen=True):
     """One life, divided. `ended_at` is the moment of looking while the task is not over.
 
     `attempts_ms` is how long its attempts ran, accepted or not, and `last_attempt_end` when the

@@ -5,8 +5,9 @@ It says what `approvals` will decide: explanations, lists and evidence show it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from agentq.core.durations import format_duration
 from agentq.core.gates import gates_of
@@ -23,8 +24,7 @@ class PolicyStepKind(StrEnum):
     TIMEOUT = "timeout"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyStep:
+class PolicyStep(msgspec.Struct, frozen=True):
     """A step to come: when, who is asked then (`escalate`), what becomes of it (`timeout`)."""
 
     kind: PolicyStepKind

@@ -9,7 +9,8 @@ is rounded, so nothing drifts, however often somebody looks.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from agentq.core.durations import format_duration, parse_duration
 from agentq.core.errors import Invalid
@@ -24,8 +25,7 @@ _WRITTEN = re.compile(r"\s*([0-9]{1,12})\s*/\s*([0-9a-zA-Z ]{1,40})")
 _REMEDY = "Write it like 10/1m (ten in a minute) or 5/1h; 0 for no limit."
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """So many starts in so many seconds. After a quiet time `burst` may start at once; 0 stands
     for as many as `starts`. A rate of 0 starts is no limit.
 
@@ -84,8 +84,7 @@ def checked(rate: Rate) -> Rate:
     return rate
 
 
-@dataclass(frozen=True, slots=True)
-class TokenBucket:
+class TokenBucket(msgspec.Struct, frozen=True):
     """What was in the bucket at a moment, in parts of a token."""
 
     level: int = 0

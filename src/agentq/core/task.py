@@ -10,7 +10,6 @@ All times are integer milliseconds of the store's clock; durations of a spec are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -49,16 +48,14 @@ class OnDependencyFailure(StrEnum):
     RUN = "run"
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedOutput:
+class ExpectedOutput(msgspec.Struct, frozen=True):
     """The evidence a report must bring. A name is met by a file of that name or that stem."""
 
     format: str = "markdown"
     artifacts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Money, tokens, turns and wall time: a budget, or what was spent."""
 
     usd: float = 0.0
@@ -78,8 +75,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
+class Gates(msgspec.Struct, frozen=True):
     """What stands between a report and `complete`, beside the evidence that a spec expects.
 
     They are passed in this order: the worker runs `verify` in the workspace; a task of the role
@@ -102,16 +98,14 @@ class OnTimeout(StrEnum):
     APPROVE = "approve"
 
 
-@dataclass(frozen=True, slots=True)
-class Escalation:
+class Escalation(msgspec.Struct, frozen=True):
     """Who else is asked, once somebody has been waited for so long."""
 
     after_seconds: int
     to: str
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalPolicy:
+class ApprovalPolicy(msgspec.Struct, frozen=True):
     """What happens while a decision of people is waited for: reminders (0: once a day), who is
     asked next and when, and what follows if the time is over (`approval_timeout_seconds`)."""
 
@@ -181,8 +175,7 @@ class Spec(msgspec.Struct, frozen=True):
         return self.requires_approval or self.irreversible
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(msgspec.Struct, frozen=True):
     """A worker's report of its work. It counts only once the gates have accepted it."""
 
     epoch: int
@@ -194,8 +187,7 @@ class Reported:
     data: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedSignal:
+class ReceivedSignal(msgspec.Struct, frozen=True):
     """A signal that came for a task, kept until something waits for it and takes it."""
 
     at: int
@@ -205,8 +197,7 @@ class ReceivedSignal:
     is_taken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """A note for the next attempt: an answer, a reviewer's feedback, an earlier failure."""
 
     at: int
@@ -215,8 +206,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(msgspec.Struct, frozen=True):
     """Somebody was named in a comment (`@name`), and has not said anything there since."""
 
     name: str
@@ -225,8 +215,7 @@ class Mention:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(msgspec.Struct, frozen=True):
     """What edits have made of a spec. Empty fields are as they were submitted.
 
     Instructions come with their context: without a digest there is none. `version` is that of the
@@ -259,8 +248,7 @@ def edited_spec(spec: Spec, edited: Edited) -> Spec:
     return replace(spec, **changes)
 
 
-@dataclass(frozen=True, slots=True)
-class ToldMessage:
+class ToldMessage(msgspec.Struct, frozen=True):
     """A message of a person to the agent of a task; `epoch` is the first attempt that was given it,
     in its prompt or while it ran, and 0 while there is none."""
 

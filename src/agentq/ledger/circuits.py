@@ -8,7 +8,6 @@ part of the role's row, which every claim looks at anyway.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -39,8 +38,7 @@ class RoleCircuit(msgspec.Struct, frozen=True):
     opened_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Interruption:
+class Interruption(msgspec.Struct, frozen=True):
     """An attempt that is given back because of its surroundings.
 
     With a provider, that one did not serve; without, the task's role cannot work.

@@ -9,7 +9,6 @@ nothing of the user's: it leaves the scratch worktree and a note of where it sta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -26,8 +25,7 @@ from agentq.repository.scratch import Scratch, told
 _STATE = "agentq-apply-stopped.json"
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyRequest:
+class ApplyRequest(msgspec.Struct, frozen=True):
     """How a task is applied. `check` is None if the role has none, or it is to be skipped."""
 
     mode: str
@@ -36,8 +34,7 @@ class ApplyRequest:
     check: BranchCheck | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
+class Landed(msgspec.Struct, frozen=True):
     """A task that is in the branch now. `commit` is "" if it had changed nothing."""
 
     task_id: str
@@ -48,8 +45,7 @@ class Landed:
     is_checked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Halted:
+class Halted(msgspec.Struct, frozen=True):
     """An `apply` that waits for a person, as it is written down."""
 
     task_id: str
@@ -64,20 +60,26 @@ class Halted:
     why: str
     check: BranchCheck | None = None
     #: What whoever asked wants to know again when it goes on.
-    extra: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 _decode = msgspec.json.Decoder(Halted).decode
 
 
 class Applying:
-    """Applies tasks to one checkout. `environment` is the user's own."""
+    """Applies tasks to one checkout. `environment` is the user's own.
+
+    `meanwhile` is called while git looks at the checkout, before anything is changed there: for
+    what whoever applies has to get ready for afterwards.
+    """
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str],
         progress: Callable[[str], None] = lambda _: None, search: CheckoutSearch | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
         self._environment = environment
+        self._meanwhile = meanwhile
         self._progress = progress
         self.git = Git(environment)
         self.checkout = (search or CheckoutSearch(self.git, folder, environment)).found()
@@ -180,7 +182,7 @@ class Applying:
         if is_checked and state.check is not None:
             self._verify(state, state.check, scratch, tip, last)
         with one_at_a_time(self.checkout) as checkout:
-            land(checkout, tip, state.task_id, state.epoch)
+            land(checkout, tip, state.task_id, state.epoch, self._meanwhile)
         old = self.checkout.head
         self.checkout = replace(self.checkout, head=tip)
         if scratch.path.exists():

@@ -11,9 +11,10 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
+
+import msgspec
 
 from agentq.core.errors import Invalid, Refused
 from agentq.repository.git import (
@@ -46,8 +47,7 @@ GITLINK = "160000"
 GONE = "000000"
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
+class Checkout(msgspec.Struct, frozen=True):
     """A work tree, its git folder, and the commit and branch that are checked out there."""
 
     git: Git
@@ -70,8 +70,7 @@ class Checkout:
         return self.branch or "HEAD (on no branch)"
 
 
-@dataclass(frozen=True, slots=True)
-class TouchedPath:
+class TouchedPath(msgspec.Struct, frozen=True):
     """One path that a change touches: mode and blob before and after."""
 
     name: str
@@ -201,10 +200,10 @@ def raw_pairs(listing: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def look_at_change(
-    checkout: Checkout, beside: GitLocation, new: str
+    checkout: Checkout, beside: GitLocation, new: str, meanwhile: Callable[[], object]
 ) -> tuple[dict[str, TouchedPath], list[str]]:
     """The paths that the commit `new` touches, and what of the user's is in the way, each with the
-    reason. `beside` has a copy of the index."""
+    reason. `beside` has a copy of the index. `meanwhile` is called while git looks."""
     git, head = checkout.git, checkout.head
     refresh = ("update-index", "--refresh")
     # None of the three needs what another says: they run at once.
@@ -216,6 +215,7 @@ def look_at_change(
         _listing(git, beside, "diff-index", *_DIFFERING, "--cached", head, "--") as staged,
         _listing(git, checkout.place, *_CHANGED, head, new) as changed,
     ):
+        meanwhile()
         touched = _touched(changed())
         in_index = _letters(staged())
         is_fresh = refreshed.answer().ok

@@ -7,16 +7,16 @@ import signal
 import subprocess
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 _OUTPUT_BYTES_MAX = 3000
 #: What a command of the role's settings gets to see, besides the names that the role gives.
 _NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR", "TZ")
 
 
-@dataclass(frozen=True, slots=True)
-class BranchCheck:
+class BranchCheck(msgspec.Struct, frozen=True):
     """What is run in the scratch worktree: the role's set-up, then its check."""
 
     verify: str = ""

@@ -8,8 +8,9 @@ bundle among the task's artifacts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from agentq.core.errors import NotFound, Refused
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
@@ -17,8 +18,7 @@ from agentq.repository.picking import TaskWork, look_up, names_of
 from agentq.repository.snapshot_refs import WorkSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Where a snapshot may be, besides the repository at hand."""
 
     #: The repository of the role, on this machine.

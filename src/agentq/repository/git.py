@@ -18,9 +18,10 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol, Self
+
+import msgspec
 
 from agentq.core.errors import AgentqError, Invalid, TimedOut, Unavailable
 
@@ -84,8 +85,7 @@ class OutputSink(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
-@dataclass(frozen=True, slots=True)
-class GitOutput:
+class GitOutput(msgspec.Struct, frozen=True):
     """Exit code and output of a git call; `is_cut` if the output exceeded its limit."""
 
     code: int
@@ -106,8 +106,7 @@ class GitOutput:
         return [os.fsdecode(name) for name in self.out.split(b"\0") if name]
 
 
-@dataclass(frozen=True, slots=True)
-class GitLocation:
+class GitLocation(msgspec.Struct, frozen=True):
     """The folder of a git call. Without `git_dir`, git finds the repository of `folder` itself.
 
     Naming the git folder keeps an agent from pointing us elsewhere through the tree's `.git` file.
@@ -119,7 +118,7 @@ class GitLocation:
     is_tree: bool = True
     #: Filters that the repository's settings define, so that they can be turned off by name.
     filters: tuple[str, ...] = ()
-    extra: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, str] = msgspec.field(default_factory=dict)
     #: A file that git keeps open until it ends: the lock of the tree that it writes to, which a git
     #: that outlives its worker must hold on to.
     lock: int = -1

@@ -15,9 +15,8 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -44,8 +43,7 @@ _BLOB_BYTES_MAX = 1 << 30
 _PIECE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(msgspec.Struct, frozen=True):
     """What a landing was about to do, written before it does so."""
 
     task_id: str
@@ -78,12 +76,15 @@ def one_at_a_time(checkout: Checkout) -> Iterator[Checkout]:
 # -- the way there ---------------------------------------------------------------------------------
 
 
-def land(checkout: Checkout, new: str, task_id: str, epoch: int) -> None:
+def land(
+    checkout: Checkout, new: str, task_id: str, epoch: int,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:  # fmt: skip
     """Move the branch to `new`; `Refused` names what collides. The caller has the lock."""
     index_lock = _lock_index(checkout)
     try:
         beside = _copied_index(checkout)
-        touched, found = look_at_change(checkout, beside, new)
+        touched, found = look_at_change(checkout, beside, new, meanwhile)
         if found:
             raise _colliding(checkout, found)
         check_case(checkout, touched, new)

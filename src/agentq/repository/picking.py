@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from agentq.core.errors import Refused
 from agentq.core.reserved_names import TASK_FOLDER
@@ -27,16 +28,14 @@ MODES = ("squash", "merge", "cherry-pick")
 _COMMITS_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(msgspec.Struct, frozen=True):
     """Name and address, as git says them."""
 
     name: str
     email: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskWork:
+class TaskWork(msgspec.Struct, frozen=True):
     """The commits of a task: where it started, its last commit, and that with uncommitted work."""
 
     task_id: str
@@ -45,11 +44,10 @@ class TaskWork:
     head: str
     commit: str
     #: What names of objects in it stand for, as far as somebody has looked (`look_up`).
-    known: Mapping[str, str] = field(default_factory=dict, compare=False)
+    known: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(msgspec.Struct, frozen=True):
     """One commit to be made upon the user's branch."""
 
     theirs: str
@@ -66,8 +64,7 @@ class Pick:
     second: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MergedTree:
+class MergedTree(msgspec.Struct, frozen=True):
     """The tree of a merge, and the paths and words of its conflicts."""
 
     tree: str

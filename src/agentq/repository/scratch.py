@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from agentq.core.errors import Refused
 from agentq.core.values import replace
@@ -15,8 +16,7 @@ from agentq.repository.git import LONG_TIMEOUT_SECONDS, GitLocation
 from agentq.repository.picking import MergedTree
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
+class Scratch(msgspec.Struct, frozen=True):
     """A worktree without a branch, which `apply` has made and removes."""
 
     checkout: Checkout

@@ -7,7 +7,6 @@ attempt stores this record among the attempt's evidence, under a name that only 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -25,8 +24,7 @@ ARCHIVE = f"{WORKER_FOLDER}workspace.tar.gz"
 SNAPSHOT_RECORD_BYTES_MAX = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class WorkSnapshot:
+class WorkSnapshot(msgspec.Struct, frozen=True):
     """What an attempt left: a commit, or an archive of its folder."""
 
     epoch: int

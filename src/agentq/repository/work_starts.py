@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from agentq.core.counting import counted
 
@@ -11,8 +12,7 @@ from agentq.core.counting import counted
 CONFLICTS_NAMED_MAX = 100
 
 
-@dataclass(frozen=True, slots=True)
-class BaseTask:
+class BaseTask(msgspec.Struct, frozen=True):
     """A task whose work was started from: the attempt that left it, and the commit."""
 
     task_id: str
@@ -22,8 +22,7 @@ class BaseTask:
     state: str = "complete"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkStart:
+class WorkStart(msgspec.Struct, frozen=True):
     """The commit at which a task began, and what is in it."""
 
     commit: str

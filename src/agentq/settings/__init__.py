@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from agentq.core.access import ATTEMPT_TOKEN_PREFIX
 from agentq.core.causation import LoopCaps
 from agentq.core.durations import parse_duration
@@ -138,8 +140,7 @@ class Settings:
         return sqlite_path(self.url)
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptEnvironment:
+class AttemptEnvironment(msgspec.Struct, frozen=True):
     """What an agent process knows of the attempt it belongs to."""
 
     task_id: str

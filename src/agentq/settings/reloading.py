@@ -7,13 +7,12 @@ lies in a workspace, whoever has put it there. What was said on the command line
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from agentq.core.digests import canonical_json
 from agentq.core.errors import AgentqError, Invalid
-from agentq.core.values import replace
+from agentq.core.values import fields_of, is_value_class, replace
 from agentq.settings import read_file
 from agentq.settings.roles import RoleSettings, checked, role_settings
 
@@ -63,7 +62,7 @@ class RoleSettingsFile:
             return ()
         self.problem = ""
         before, self.settings = self.settings, self._guarded(found)
-        names = [each.name for each in fields(RoleSettings)]
+        names = [each.name for each in fields_of(RoleSettings)]
         return tuple(
             each for each in names if getattr(before, each) != getattr(self.settings, each)
         )
@@ -98,8 +97,7 @@ def settings_digest(role: RoleSettings) -> str:
     """A short digest of all that a role's settings say: alike for the same settings, anywhere."""
     import hashlib
 
-    plain = {each.name: _plain(getattr(role, each.name)) for each in fields(role)}
-    return hashlib.sha256(canonical_json(plain)).hexdigest()[:_DIGEST_CHARS]
+    return hashlib.sha256(canonical_json(_plain(role))).hexdigest()[:_DIGEST_CHARS]
 
 
 def _plain(value: Any) -> Any:
@@ -109,6 +107,6 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if is_value_class(type(value)):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields_of(type(value))}
     return value if isinstance(value, str | int | float | None) else str(value)

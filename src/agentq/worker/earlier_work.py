@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from agentq.core.errors import AgentqError
 from agentq.core.task import Task
@@ -29,16 +30,14 @@ if TYPE_CHECKING:
     from agentq.worker.base_work import BaseWork
 
 
-@dataclass(frozen=True, slots=True)
-class LeftWork:
+class LeftWork(msgspec.Struct, frozen=True):
     """What one attempt left, and how its artifact comes into a file here."""
 
     snapshot: WorkSnapshot
     download: Callable[[Path], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierWork:
+class EarlierWork(msgspec.Struct, frozen=True):
     """What all earlier attempts left, the newest first."""
 
     submitted_at: int = 0

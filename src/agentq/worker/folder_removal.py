@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -88,7 +87,7 @@ def _lift_out(folder: int, name: str) -> None:
     child = _open(name, folder)
     try:
         for inner in os.listdir(child):  # noqa: PTH208 - a descriptor, not a path
-            os.rename(inner, f".gone-{secrets.token_hex(8)}", src_dir_fd=child, dst_dir_fd=folder)
+            os.rename(inner, f".gone-{os.urandom(8).hex()}", src_dir_fd=child, dst_dir_fd=folder)
     finally:
         os.close(child)
     os.rmdir(name, dir_fd=folder)

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -34,8 +32,7 @@ _RECORD_BYTES_MAX = 256 * 1024
 _EPOCH_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """What is written down about a workspace."""
 
     task_id: str
@@ -73,8 +70,7 @@ class Record:
     over_at: int = 0
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A workspace on disk.
 
     Flags: `unfinished` (making it was interrupted), `missing` (the tree is gone), `collected`,
@@ -125,7 +121,7 @@ class Records:
         """Write the record of a workspace, or replace it, in one step."""
         path = self.path_of(_name_of(record))
         make_folder(self.root / FOLDER)
-        temporary = self.root / FOLDER / f".tmp-{secrets.token_hex(8)}"
+        temporary = self.root / FOLDER / f".tmp-{os.urandom(8).hex()}"
         temporary.write_bytes(msgspec.json.encode(record))
         temporary.replace(path)
 

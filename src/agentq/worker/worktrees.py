@@ -11,9 +11,10 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 from agentq.core.values import replace
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
 _BRANCHES_TRIED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Worktree:
+class Worktree(msgspec.Struct, frozen=True):
     """A tree with a branch of its own that starts at the commit `base`.
 
     `common` is the git folder of the repository, `git_dir` the part of it that is the tree's own.

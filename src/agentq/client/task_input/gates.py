@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from agentq.client.durations import whole_seconds
 from agentq.core.errors import Invalid
 from agentq.core.spec_types import check_gates
 from agentq.core.task import NO_GATES, ApprovalPolicy, Escalation, Gates, OnTimeout
-from agentq.core.values import replace
+from agentq.core.values import fields_of, replace
 
-_GATES = tuple(each.name for each in fields(Gates))
+_GATES = tuple(each.name for each in fields_of(Gates))
 _POLICY = ("remind", "escalate", "timeout", "on_timeout")
 
 
