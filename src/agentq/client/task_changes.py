@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from agentq.core.errors import Invalid, NotFound, Refused
 from agentq.core.states import State
 from agentq.repository.fetching import Sources

@@ -11,7 +11,7 @@ meaning. The suite in tests/contracts is the executable half of this file; a tes
 # Without `from __future__ import annotations`: a NamedTuple compiles every annotation that is text,
 # at each start.
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
