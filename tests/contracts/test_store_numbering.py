@@ -30,8 +30,8 @@ class Stop(Exception):
 
 
 @pytest.fixture
-def backend(fresh_postgres_url: str) -> Iterator[Backend]:
-    backend = Backend("postgres", fresh_postgres_url)
+def backend(postgres_ledger_url: str) -> Iterator[Backend]:
+    backend = Backend("postgres", postgres_ledger_url)
     yield backend
     backend.close()
 

@@ -34,6 +34,12 @@ OF_POSTGRES = {
 }
 
 
+@pytest.fixture
+def database_url(fresh_postgres_url: str) -> str:
+    """Nothing is in it yet."""
+    return fresh_postgres_url
+
+
 def sqlite_columns(path: str) -> dict[str, set[str]]:
     connection = apsw.Connection(path)
     tables = connection.execute(
