@@ -99,7 +99,6 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> Iterator
         yield made
 
 
-@pytest.mark.both_ways(quick=True)
 def test_the_commands_of_the_text(shell: Shell) -> None:
     # Given an installation and a task file.
     assert "ledger" in shell.begin()
