@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -294,11 +293,9 @@ def test_a_worker_keeps_no_answers_that_it_did_not_ask_for(
     with a_gate(tmp_path) as gate:
         # Given a worker whose task goes on for several heartbeats: it takes its lease, which lasts
         # however busy this machine is, for one of a second,
-        class Hasty(worker_py["Worker"]):  # type: ignore[misc]
-            def _work(self, task: dict[str, Any], answer: dict[str, Any]) -> bool:
-                return bool(super()._work(task, {**answer, "lease_seconds": 1}))
-
-        worker = Hasty(rabbitmq_url, ROLE, ["sh", "-c", COMMAND])
+        worker = worker_py["Worker"](rabbitmq_url, ROLE, ["sh", "-c", COMMAND])
+        work = worker._work
+        worker._work = lambda task, answer: work(task, {**answer, "lease_seconds": 1})
         serving = threading.Thread(target=worker.serve, args=(20,))
         serving.start()
         task = queue.submit(to=ROLE, instructions=f"hold {gate}", lease=60)

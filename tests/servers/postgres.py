@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import psycopg
 
 MAX_CONNECTIONS = 200
-START_SECONDS_MAX = 60
+#: Only a failure takes this long: a machine may have other work.
+START_SECONDS_MAX = 180
 UNPRIVILEGED_USER = "nobody"
 
 StopMode = Literal["fast", "immediate"]
