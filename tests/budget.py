@@ -26,7 +26,7 @@ CORES = 2
 MINUTES = {"test": 6, "long": 20, "agents": 5}
 #: How much of the cores the tests themselves may use. The rest is for the servers that they share,
 #: for collecting them in every process, and for moments when all of them wait.
-SHARE = 0.7
+SHARE = 0.75
 #: Minutes of `make test-long` that are not its own tests: examples of hypothesis, and coverage.
 MINUTES_BESIDE = {"long": 6}
 #: Seconds of processor time by tier. Tests of real agents wait for these, four at a time: there the

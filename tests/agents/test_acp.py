@@ -31,7 +31,6 @@ from agentq.contracts.agent import (
 from agentq.core.errors import Invalid
 from agentq.core.task import ToldMessage, Usage
 from tests.agents.conversing import Running, attempt, job_in, spent
-from tests.tiers import long_but
 
 HERE = Path(__file__).parent
 SMALL_AGENT = (sys.executable, str(HERE / "acp_agent.py"))
@@ -87,7 +86,8 @@ def test_asked_to_stop_it_stops(tmp_path: Path) -> None:
     assert verdict.outcome is AttemptOutcome.CANCELLED
 
 
-@pytest.mark.parametrize("how", long_but(["signal"], ["signal", "end of input"]))
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["signal", "end of input"])
 def test_a_signal_or_a_worker_that_is_gone_stops_it_too(tmp_path: Path, how: str) -> None:
     job = job_in(tmp_path, *fake(tmp_path / "script.yaml", "say: Here.", "think: 60s"))
     agent = Acp()
@@ -161,6 +161,7 @@ def test_an_agent_that_dies_has_crashed(tmp_path: Path) -> None:
         ("old", AttemptOutcome.INVALID, "version 999"),
     ],
 )
+@pytest.mark.long
 def test_agents_that_break_the_protocol(
     tmp_path: Path, word: str, outcome: AttemptOutcome, words: str
 ) -> None:

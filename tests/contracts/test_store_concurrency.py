@@ -245,8 +245,14 @@ class TestLimits:
 
 
 class TestOpening:
-    def test_eight_processes_create_one_ledger(self, shared: Backend) -> None:
-        with Race(open_and_close, [(shared.address,)] * 8) as openers:
+    @pytest.fixture
+    def database_url(self, fresh_postgres_url: str) -> str:
+        """Nothing is in it yet."""
+        return fresh_postgres_url
+
+    @pytest.mark.parametrize("processes", [3, pytest.param(8, marks=pytest.mark.long)])
+    def test_processes_create_one_ledger(self, shared: Backend, processes: int) -> None:
+        with Race(open_and_close, [(shared.address,)] * processes) as openers:
             versions = set(openers.results())
         assert len(versions) == 1 and versions != {0}
         store = open_store(shared.address)

@@ -77,6 +77,7 @@ def tables(url: str) -> tuple[int, int, int, int]:
 
 
 class TestManyHands:
+    @pytest.mark.long
     def test_every_follower_sees_every_event_once(
         self, backend: Backend, session_seed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

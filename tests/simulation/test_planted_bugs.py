@@ -17,7 +17,7 @@ from tests.simulation import (
 )
 from tests.simulation.planted import BUGS, SEEDS_MAX, Playable, hunt
 from tests.simulation.test_simulation import FIXED_LONG
-from tests.simulation.violation import CANCEL, GRAPH, LIMITS, Violation
+from tests.simulation.violation import CANCEL, GRAPH, INPUT, LIMITS, Violation
 from tests.simulation.world import World
 
 Catch = tuple[int, Violation] | None
@@ -50,6 +50,7 @@ SOONER = {
     CANCEL: "a_cancelled_task_can_be_claimed",
     LIMITS: "a_role_pays_no_token",
     GRAPH: "the_next_task_is_spawned_twice",
+    INPUT: "whatever_is_told_the_same_is_decided_alike",
 }
 QUICK = [
     *({bug.breaks[0]: name for name, bug in reversed(BUGS.items())} | SOONER).values(),
