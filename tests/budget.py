@@ -29,9 +29,9 @@ MINUTES = {"test": 6, "long": 20, "agents": 5}
 SHARE = {"test": 0.75, "long": 0.85, "agents": 1.0}
 #: Minutes of `make test-long` that are not its own tests: examples of hypothesis, and coverage.
 MINUTES_BESIDE = {"long": 5}
-#: What is recorded now was derived and not measured at once: of `test` from runs on a machine with a
-#: load of 18, which took a third more processor time than a quiet one (so it is divided by 1.3), and
-#: of `long` as half of the seconds measured before. `make costs` on a quiet machine replaces it.
+#: What is recorded now was derived and not measured at once: of `test` from runs on a machine with
+#: a load of 18, which took a third more processor time than a quiet one (so it is divided by 1.3),
+#: and of `long` as half of the seconds known before. `make costs` on a quiet machine replaces it.
 #:
 #: Seconds of processor time by tier. Tests of real agents wait for these, four at a time: there the
 #: seconds themselves are counted.
