@@ -35,8 +35,10 @@ FAST_TESTS := tests/core tests/ledger tests/text tests/workflows tests/organisat
 ALL_TESTS  := $(FAST_TESTS) tests/plugins tests/worker tests/repository tests/contracts tests/delivery tests/daemon tests/server tests/web tests/interfaces tests/simulation tests/processes
 # All of them, unless ARGS names files or folders of its own.
 CHOSEN_TESTS = $(if $(findstring tests/,$(ARGS)),,$(ALL_TESTS))
-# Files go to the processes whole, in the order that tests/budget.py gives them.
-RUN_TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Files go to the processes whole, in the order that tests/budget.py gives them. Two processes per
+# core: half of the time of a test is waiting, for a disk, a server or another process.
+PROCESSES  ?= 4
+RUN_TESTS  := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## List the targets
@@ -118,7 +120,7 @@ COVERED_TESTS := tests/core tests/text tests/ledger tests/contracts --ignore tes
 .PHONY: coverage
 coverage: $(STAMP) ## Branch coverage of core, protocol and ledger; fails below 100 %
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m coverage run -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(COVERED_TESTS) $(ARGS)
+	@$(BIN)/python -m coverage run -m pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(COVERED_TESTS) $(ARGS)
 	@$(BIN)/python -m coverage combine -q
 	@$(BIN)/python -m coverage report --include='src/agentq/core/*,src/agentq/protocol/*,src/agentq/ledger/*' --fail-under=100
 

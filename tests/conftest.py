@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -38,6 +39,7 @@ hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()
     # A developer's own queue, broker or database must not leak into the tests, nor they into it.
     for name in [name for name in os.environ if name.startswith(("AGENTQ_", "PG", "AWS_"))]:
         del os.environ[name]
@@ -67,6 +69,12 @@ def _ignore_without_passing_it_on() -> None:
     os.environ[_IGNORED_VARIABLE] = " ".join(str(int(each)) for each in inherited)
     for each in inherited:
         signal.signal(each, lambda *_: None)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are there now and stay: the collector need not look at them again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

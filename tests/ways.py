@@ -121,7 +121,7 @@ def ledger_address(
     """The address of an empty ledger, as the parameter of the fixture says."""
     url = f"sqlite:///{folder}/ledger.db"
     if request.param == "postgres":
-        url = str(request.getfixturevalue("fresh_postgres_url"))
+        url = str(request.getfixturevalue("postgres_ledger_url"))
     settings = load_settings(url)
     open_installation(settings, create=True).close()
     if request.param != REMOTE:

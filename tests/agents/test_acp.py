@@ -69,6 +69,7 @@ def test_a_whole_conversation_with_an_agent_made_of_the_sdk(tmp_path: Path) -> N
     assert not (tmp_path.parent / "out.txt").exists()
 
 
+@pytest.mark.long
 def test_an_earlier_session_goes_on_and_is_not_paid_twice(tmp_path: Path) -> None:
     job = job_in(tmp_path, *SMALL_AGENT, prompt="use ls\nspend 2.5", session="an-old-session",
                  permissions="allow")  # fmt: skip
@@ -85,6 +86,7 @@ def test_asked_to_stop_it_stops(tmp_path: Path) -> None:
     assert verdict.outcome is AttemptOutcome.CANCELLED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["signal", "end of input"])
 def test_a_signal_or_a_worker_that_is_gone_stops_it_too(tmp_path: Path, how: str) -> None:
     job = job_in(tmp_path, *fake(tmp_path / "script.yaml", "say: Here.", "think: 60s"))
@@ -102,6 +104,7 @@ def test_a_signal_or_a_worker_that_is_gone_stops_it_too(tmp_path: Path, how: str
         assert listener.verdict(running.exit()).outcome is AttemptOutcome.CANCELLED
 
 
+@pytest.mark.long
 def test_what_people_say_meanwhile_begins_another_turn(tmp_path: Path) -> None:
     agent, prompt = Acp(), "say first\nspend 0.5\nlook_for go"
     job = job_in(tmp_path, *SMALL_AGENT, prompt=prompt)
@@ -122,6 +125,7 @@ def test_what_people_say_meanwhile_begins_another_turn(tmp_path: Path) -> None:
     assert spent(events) == Usage(0.5, 500, 2) and listener.message(told) is None
 
 
+@pytest.mark.long
 def test_what_a_real_agent_sent(tmp_path: Path) -> None:
     events, verdict = attempt(Acp(), job_in(tmp_path, *REPLAY, CAPTURE))
     command = "echo hello-from-stub > out.txt && cat out.txt"
@@ -133,12 +137,14 @@ def test_what_a_real_agent_sent(tmp_path: Path) -> None:
     assert spent(events) == Usage(0.00225, 250, 2)
 
 
+@pytest.mark.long
 def test_a_session_that_is_not_known_any_more_is_said(tmp_path: Path) -> None:
     command = fake(tmp_path / "script.yaml", "unknown-session")
     _, verdict = attempt(Acp(), job_in(tmp_path, *command, session="gone-1"))
     assert verdict.outcome is AttemptOutcome.TRANSIENT and verdict.session_unknown
 
 
+@pytest.mark.long
 def test_an_agent_that_dies_has_crashed(tmp_path: Path) -> None:
     command = fake(tmp_path / "script.yaml", "say: Oh.", "crash: {signal: 9}")
     events, verdict = attempt(Acp(), job_in(tmp_path, *command))
@@ -155,6 +161,7 @@ def test_an_agent_that_dies_has_crashed(tmp_path: Path) -> None:
         ("old", AttemptOutcome.INVALID, "version 999"),
     ],
 )
+@pytest.mark.long
 def test_agents_that_break_the_protocol(
     tmp_path: Path, word: str, outcome: AttemptOutcome, words: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from agentq.agents.registry import agent_named
 from agentq.contracts.agent import AgentSession, AttemptOutcome, Exit, Job
 from tests.agents.jobs import NOW, SECOND, Played, a_job, play
+from tests.tiers import long_but
 
 SECONDS_MAX = 60
 SCRIPTS = {
@@ -63,7 +64,7 @@ class Rehearsal:
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", long_but(["command", "claude"], NAMES))
 def test_what_the_stand_in_plays_is_understood(name: str, tmp_path: Path) -> None:
     rehearsal = Rehearsal(name, tmp_path)
     by_title = {title: rehearsal.played(title) for title in SCRIPTS}

@@ -1,6 +1,6 @@
 """`make test` stays quick: what its files cost is recorded, and their sum has a limit.
 
-Nothing is timed here: see `tests/budget.py`.
+Nothing is measured here: see `tests/budget.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import pytest
 
 from tests.architecture.files import ROOT, python_files
-from tests.budget import AGENTS_FOLDER, BUDGETS, PROCESSES, UNKNOWN_SECONDS, recorded
+from tests.budget import AGENTS_FOLDER, BUDGETS, MINUTES, UNKNOWN_SECONDS, recorded
 
 #: For each promise of AGENTS.md, by its number, a file of `make test` that would fail without it.
 QUICK_PROOFS = {
@@ -76,9 +76,9 @@ def test_a_tier_costs_no_more_than_its_budget(tier: str) -> None:
     total = sum(costs.values())
     worst = sorted(costs, key=costs.__getitem__, reverse=True)[:15]
     assert total <= BUDGETS[tier], (
-        f"The files of this tier take {total:.0f} s on {PROCESSES} processes together; "
-        f"{BUDGETS[tier]} s are allowed. Make some cheaper, or mark them `long` where something "
-        f"quicker shows the same; then `make costs ARGS={worst[0]}`. The costliest:\n"
+        f"The files of this tier cost {total:.0f} s together; {BUDGETS[tier]:.0f} s are allowed, "
+        f"that it ends in {MINUTES[tier]} minutes. Make some cheaper, or mark them `long` where "
+        f"something quicker shows the same; then `make costs ARGS={worst[0]}`. The costliest:\n"
         + "\n".join(f"{costs[file]:7.1f} s  {file}" for file in worst)
     )
 

@@ -22,19 +22,19 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def q(fresh_postgres_url: str, files: Path) -> Iterator[Queue]:
+def q(postgres_ledger_url: str, files: Path) -> Iterator[Queue]:
     """A client; at the end its log still tells what its rows say."""
-    settings = Settings(fresh_postgres_url, str(files), "the test")
+    settings = Settings(postgres_ledger_url, str(files), "the test")
     with Queue(installation=open_installation(settings, create=True)) as made:
         yield made
         assert [problems for _, problems in made.admin.verify() if problems] == []
 
 
 @pytest.fixture
-def conn(q: Queue, fresh_postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+def conn(q: Queue, postgres_ledger_url: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection of a program that has a table of its own in the same database."""
-    run_sql(fresh_postgres_url, "CREATE TABLE orders (number int PRIMARY KEY)")
-    with psycopg.connect(fresh_postgres_url) as connection:
+    run_sql(postgres_ledger_url, "CREATE TABLE orders (number int PRIMARY KEY)")
+    with psycopg.connect(postgres_ledger_url) as connection:
         yield connection
 
 

@@ -54,10 +54,16 @@ SQLITE_MEMORY = pytest.param("sqlite-memory")
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
 
 
+@pytest.fixture
+def database_url(postgres_ledger_url: str) -> str:
+    """Where the stores in PostgreSQL are: a ledger already. Who tests creation says otherwise."""
+    return postgres_ledger_url
+
+
 def _backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     name = str(request.param)
     if name == "postgres":
-        return Backend(name, request.getfixturevalue("fresh_postgres_url"))
+        return Backend(name, request.getfixturevalue("database_url"))
     return Backend(name, ":memory:" if name == "sqlite-memory" else str(tmp_path / "ledger.db"))
 
 

@@ -13,8 +13,8 @@ from tests.eventually import eventually
 
 
 @pytest.fixture
-def store(fresh_postgres_url: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(fresh_postgres_url, create=True)
+def store(postgres_ledger_url: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(postgres_ledger_url, create=True)
     yield store
     store.close()
 

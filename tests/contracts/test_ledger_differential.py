@@ -324,8 +324,8 @@ class Comparison:
 
 
 @pytest.fixture
-def comparison(fresh_postgres_url: str) -> Iterator[Comparison]:
-    comparison = Comparison(fresh_postgres_url)
+def comparison(postgres_ledger_url: str) -> Iterator[Comparison]:
+    comparison = Comparison(postgres_ledger_url)
     yield comparison
     comparison.close()
 

@@ -33,8 +33,8 @@ LEASE_MS = 60_000
 
 
 @pytest.fixture
-def backend(fresh_postgres_url: str) -> Iterator[Backend]:
-    backend = Backend("postgres", fresh_postgres_url)
+def backend(postgres_ledger_url: str) -> Iterator[Backend]:
+    backend = Backend("postgres", postgres_ledger_url)
     yield backend
     backend.close()
 
@@ -419,10 +419,10 @@ class TestAnUnansweredCommit:
         assert [e.event.version for e in log(scene.ours.store)] == [1, 2, 3]
 
     def test_is_called_unknown_if_the_server_stays_away(
-        self, fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+        self, postgres_ledger_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """And never run again: it may have been made."""
-        store = PostgresStore(fresh_postgres_url, create=True, patience_seconds=0.2)
+        store = PostgresStore(postgres_ledger_url, create=True, patience_seconds=0.2)
         key = add(store, "a")["a"]
         move(store, [key], IN_PROGRESS, holder="w", wake_at=9)
         exchange = PipelineConnection.exchange

@@ -113,10 +113,10 @@ class TestPicking:
 
     @pytest.mark.parametrize("verb", ["pick", "due"])
     def test_what_another_has_locked_is_passed_over(
-        self, fresh_postgres_url: str, verb: str
+        self, postgres_ledger_url: str, verb: str
     ) -> None:
         """Only where writers do not take turns: SQLite has nothing to pass over."""
-        backend = Backend("postgres", fresh_postgres_url)
+        backend = Backend("postgres", postgres_ledger_url)
         ours, theirs = backend.open(), backend.open()
         add(ours, "a", "b", "c", wake_at=5)
         role = role_id(ours)
@@ -218,9 +218,9 @@ class TestLimits:
         held = together(6, lambda n: ledgers[n].claim("worker", 3, f"w{n}"))
         assert sum(len(each) for each in held) == 1, "the fourth part of a minute has passed"
 
-    def test_crossing_locks_are_untangled(self, fresh_postgres_url: str) -> None:
+    def test_crossing_locks_are_untangled(self, postgres_ledger_url: str) -> None:
         """Each has what the other wants: PostgreSQL ends one of them, and it is run again."""
-        backend = Backend("postgres", fresh_postgres_url)
+        backend = Backend("postgres", postgres_ledger_url)
         stores = [backend.open(), backend.open()]
         keys = sorted(add(stores[0], "a", "b").values())
         meeting = threading.Barrier(2)
@@ -245,8 +245,14 @@ class TestLimits:
 
 
 class TestOpening:
-    def test_eight_processes_create_one_ledger(self, shared: Backend) -> None:
-        with Race(open_and_close, [(shared.address,)] * 8) as openers:
+    @pytest.fixture
+    def database_url(self, fresh_postgres_url: str) -> str:
+        """Nothing is in it yet."""
+        return fresh_postgres_url
+
+    @pytest.mark.parametrize("processes", [3, pytest.param(8, marks=pytest.mark.long)])
+    def test_processes_create_one_ledger(self, shared: Backend, processes: int) -> None:
+        with Race(open_and_close, [(shared.address,)] * processes) as openers:
             versions = set(openers.results())
         assert len(versions) == 1 and versions != {0}
         store = open_store(shared.address)

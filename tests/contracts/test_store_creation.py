@@ -19,6 +19,12 @@ from tests.contracts.conftest import Backend
 from tests.contracts.rows import add, log
 
 
+@pytest.fixture
+def database_url(fresh_postgres_url: str) -> str:
+    """Nothing is in it yet."""
+    return fresh_postgres_url
+
+
 def tables(backend: Backend) -> set[str]:
     if backend.name == "postgres":
         with psycopg.connect(backend.address) as connection:

@@ -30,8 +30,8 @@ class Stop(Exception):
 
 
 @pytest.fixture
-def backend(fresh_postgres_url: str) -> Iterator[Backend]:
-    backend = Backend("postgres", fresh_postgres_url)
+def backend(postgres_ledger_url: str) -> Iterator[Backend]:
+    backend = Backend("postgres", postgres_ledger_url)
     yield backend
     backend.close()
 
@@ -77,6 +77,7 @@ def tables(url: str) -> tuple[int, int, int, int]:
 
 
 class TestManyHands:
+    @pytest.mark.long
     def test_every_follower_sees_every_event_once(
         self, backend: Backend, session_seed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

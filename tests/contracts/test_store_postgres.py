@@ -33,7 +33,7 @@ class TestTheServersClock:
         )
 
     def test_it_is_the_clock_of_transactions(
-        self, store: PostgresStore, fresh_postgres_url: str
+        self, store: PostgresStore, postgres_ledger_url: str
     ) -> None:
         key = add(store, "a")["a"]
         asking: list[Callable[[], int]] = [
@@ -42,28 +42,28 @@ class TestTheServersClock:
             lambda: store.read(lambda reader: (reader.next_wake(), reader.now())[1]),
         ]
         for ask in asking:
-            before = self.milliseconds(fresh_postgres_url)
+            before = self.milliseconds(postgres_ledger_url)
             answer = ask()
-            assert before - 1 <= answer <= self.milliseconds(fresh_postgres_url) + 1
+            assert before - 1 <= answer <= self.milliseconds(postgres_ledger_url) + 1
 
     def test_between_transactions_it_is_estimated_and_never_ahead(
-        self, store: PostgresStore, fresh_postgres_url: str
+        self, store: PostgresStore, postgres_ledger_url: str
     ) -> None:
         for _ in range(20):
             estimate = store.now()
-            now = self.milliseconds(fresh_postgres_url)
+            now = self.milliseconds(postgres_ledger_url)
             assert now - 2000 < estimate <= now + 1
 
-    def test_it_measures_leases(self, store: PostgresStore, fresh_postgres_url: str) -> None:
+    def test_it_measures_leases(self, store: PostgresStore, postgres_ledger_url: str) -> None:
         key = add(store, "a")["a"]
         move(store, [key], IN_PROGRESS, wake_at=1)
-        before = self.milliseconds(fresh_postgres_url)
+        before = self.milliseconds(postgres_ledger_url)
         assert store.write(lambda tx: tx.renew([Lease(key, 1, 60_000)])) == {key}
-        after = self.milliseconds(fresh_postgres_url)
+        after = self.milliseconds(postgres_ledger_url)
         assert before + 59_999 <= hot(store, key).wake_at <= after + 60_001
 
     def test_it_is_read_after_the_lock_was_had(
-        self, store: PostgresStore, fresh_postgres_url: str
+        self, store: PostgresStore, postgres_ledger_url: str
     ) -> None:
         """Whoever waited for a lock must not decide with the time at which the wait began."""
         key = add(store, "a")["a"]
@@ -74,7 +74,7 @@ class TestTheServersClock:
             tx.lock([key])
             locked.set()
             asking.wait(30)
-            somebody_waits(fresh_postgres_url)
+            somebody_waits(postgres_ledger_url)
             since = store.now()
             eventually(lambda: store.now() > since + 20)
             tx.next_wake()

@@ -87,8 +87,8 @@ class TestGoingAway:
         thread.join(40)
         assert answers == [1]
 
-    def test_patience_ends(self, fresh_postgres_url: str, postgres_server: PostgresServer) -> None:
-        store = PostgresStore(fresh_postgres_url, patience_seconds=0.3, create=True)
+    def test_patience_ends(self, postgres_ledger_url: str, postgres_server: PostgresServer) -> None:
+        store = PostgresStore(postgres_ledger_url, patience_seconds=0.3, create=True)
         add(store, "a")
         postgres_server.halt()
         try:
@@ -104,7 +104,7 @@ class TestGoingAway:
         store.close()
 
     def test_a_connection_cut_in_the_middle(
-        self, store: PostgresStore, fresh_postgres_url: str
+        self, store: PostgresStore, postgres_ledger_url: str
     ) -> None:
         key = add(store, "a")["a"]
         runs = []
@@ -113,7 +113,7 @@ class TestGoingAway:
             row = moved(tx.lock([key])[0], COMPLETE)
             runs.append(row.version)
             if len(runs) < 3:
-                cut_everybody_off(fresh_postgres_url)
+                cut_everybody_off(postgres_ledger_url)
             tx.artifacts_of(key)
             tx.save(stepped(row))
             return "done"
@@ -123,26 +123,26 @@ class TestGoingAway:
         assert [entry.event.version for entry in log(store)] == [1, 2]
 
     def test_idle_connections_that_were_cut(
-        self, store: PostgresStore, fresh_postgres_url: str
+        self, store: PostgresStore, postgres_ledger_url: str
     ) -> None:
         for name in ("a", "b", "c"):
-            cut_everybody_off(fresh_postgres_url)
+            cut_everybody_off(postgres_ledger_url)
             assert list(add(store, name)) == [name]
         assert [entry.task_id for entry in log(store)] == ["a", "b", "c"]
 
     def test_a_connection_cut_before_its_wake_up_was_read(
-        self, store: PostgresStore, fresh_postgres_url: str
+        self, store: PostgresStore, postgres_ledger_url: str
     ) -> None:
         """Nobody waits for what a wake-up answers; whoever speaks next finds the line dead."""
         ledger = Ledger(store, lambda: 0.5)
         for name in ("a", "b", "c"):
             ledger.submit([Spec(name, "worker")], {name})
-            cut_everybody_off(fresh_postgres_url)
+            cut_everybody_off(postgres_ledger_url)
         held = ledger.claim("worker", 9, "ann")
-        cut_everybody_off(fresh_postgres_url)
+        cut_everybody_off(postgres_ledger_url)
         for each in held:
             ledger.apply(each.key, Report(1, "done"))
-            cut_everybody_off(fresh_postgres_url)
+            cut_everybody_off(postgres_ledger_url)
         assert [(entry.task_id, entry.event.version) for entry in log(store)] == [
             (name, version) for versions in ((1,), (2,), (3,)) for name in "abc"
             for version in versions
@@ -260,11 +260,11 @@ class TestAnUnansweredCommit:
 
     def test_is_called_unknown_if_the_server_stays_away(
         self,
-        fresh_postgres_url: str,
+        postgres_ledger_url: str,
         postgres_server: PostgresServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        store = PostgresStore(fresh_postgres_url, patience_seconds=0.3, create=True)
+        store = PostgresStore(postgres_ledger_url, patience_seconds=0.3, create=True)
         key = add(store, "a")["a"]
         self.break_commits(monkeypatch, applied=True)
         exchange = PipelineConnection.exchange

@@ -264,10 +264,10 @@ class TestDedup:
         assert self.records(store, "key:a", "key:b", "key:c") == {row.name: row for row in made}
 
     def test_a_record_that_others_made_since_it_was_looked_for(
-        self, fresh_postgres_url: str
+        self, postgres_ledger_url: str
     ) -> None:
         """Only where writers do not take turns: whoever found none does not replace it."""
-        backend = Backend("postgres", fresh_postgres_url)
+        backend = Backend("postgres", postgres_ledger_url)
         ours, theirs = backend.open(), backend.open()
         seen = []
 
@@ -284,8 +284,10 @@ class TestDedup:
         assert self.records(ours, "key:a") == {"key:a": self.row("key:a", "theirs")}
         backend.close()
 
-    def test_a_record_that_others_replaced_since_it_was_read(self, fresh_postgres_url: str) -> None:
-        backend = Backend("postgres", fresh_postgres_url)
+    def test_a_record_that_others_replaced_since_it_was_read(
+        self, postgres_ledger_url: str
+    ) -> None:
+        backend = Backend("postgres", postgres_ledger_url)
         ours, theirs = backend.open(), backend.open()
         self.save(ours, self.row("key:a", "old"))
         seen = []

@@ -34,6 +34,12 @@ OF_POSTGRES = {
 }
 
 
+@pytest.fixture
+def database_url(fresh_postgres_url: str) -> str:
+    """Nothing is in it yet."""
+    return fresh_postgres_url
+
+
 def sqlite_columns(path: str) -> dict[str, set[str]]:
     connection = apsw.Connection(path)
     tables = connection.execute(
@@ -212,21 +218,20 @@ def test_a_ledger_of_the_first_release_is_brought_up_to_date(
     shared: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a ledger as the first release left it, with a task in it,
-    first = {dialect: migrations(dialect)[:1] for dialect in DIALECTS}
-    with monkeypatch.context() as before:
-        for module in (sqlite, maintenance):
-            before.setattr(module, "migrations", lambda dialect: first[dialect])
-        store = unchecked(shared)
-        store.migrate()
-        store.close()
     add_by_hand = "INSERT INTO roles (name, max_running) VALUES ('worker', 3)"
     if shared.name == "postgres":
+        with monkeypatch.context() as before:
+            before.setattr(maintenance, "migrations", lambda dialect: migrations(dialect)[:1])
+            store = unchecked(shared)
+            store.migrate()
+            store.close()
         with psycopg.connect(shared.address) as connection:
             connection.execute("SET search_path = agentq")
             connection.execute(add_by_hand)
     else:
+        ((number, _, sql), *_) = migrations("sqlite")
         connection_ = apsw.Connection(shared.address)
-        connection_.execute(add_by_hand)
+        connection_.execute(f"{sql}; {add_by_hand}; PRAGMA user_version = {number}")
         connection_.close()
     # when it is opened, then it says what to do; and after that everything is still there.
     with pytest.raises(Unavailable, match="agentq db migrate"):

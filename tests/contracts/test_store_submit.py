@@ -111,10 +111,10 @@ class TestIdsThatAreTaken:
         assert log(store) == []
 
     def test_one_that_was_taken_since_it_was_looked_for_is_looked_for_again(
-        self, fresh_postgres_url: str
+        self, postgres_ledger_url: str
     ) -> None:
         """Only where writers do not take turns."""
-        backend = Backend("postgres", fresh_postgres_url)
+        backend = Backend("postgres", postgres_ledger_url)
         ours, theirs = backend.open(), backend.open()
         role, seen = role_id(ours), []
 

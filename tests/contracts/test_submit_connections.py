@@ -20,9 +20,9 @@ from tests.servers.postgres import PostgresServer
 __all__ = ["conn", "files", "q"]
 
 
-def test_the_connection_is_left_as_it_was(q: Queue, fresh_postgres_url: str) -> None:
+def test_the_connection_is_left_as_it_was(q: Queue, postgres_ledger_url: str) -> None:
     with psycopg.connect(
-        fresh_postgres_url, row_factory=dict_row, cursor_factory=psycopg.ClientCursor
+        postgres_ledger_url, row_factory=dict_row, cursor_factory=psycopg.ClientCursor
     ) as conn:
         conn.execute("SET search_path = public, pg_temp")
         conn.execute("SET lock_timeout = '3s'")
@@ -79,10 +79,10 @@ def test_a_closed_connection(q: Queue, conn: psycopg.Connection[Any]) -> None:
 
 
 def test_a_broken_connection(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     conn.execute("SELECT 1")
-    run_sql(fresh_postgres_url, f"SELECT pg_terminate_backend({conn.info.backend_pid}, 5000)")
+    run_sql(postgres_ledger_url, f"SELECT pg_terminate_backend({conn.info.backend_pid}, 5000)")
     assert refusal(q, conn).code == "server_away"
 
 
@@ -99,7 +99,7 @@ def test_another_ledger_of_the_same_name_on_the_same_server(
 
 
 def test_a_user_without_rights(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     conn.execute("CREATE ROLE plain_submitter")
     try:
@@ -140,10 +140,10 @@ def test_sqlite_says_what_to_do_instead(tmp_path: Path) -> None:
 
 
 def test_async_commit_rollback_and_refusal(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     async def program() -> list[str]:
-        async with await psycopg.AsyncConnection.connect(fresh_postgres_url) as other:
+        async with await psycopg.AsyncConnection.connect(postgres_ledger_url) as other:
             await other.execute("INSERT INTO orders VALUES (1)")
             kept = await on_loop(other, lambda c: q.submit("packer", "Pack.", connection=c))
             await other.commit()
@@ -157,22 +157,22 @@ def test_async_commit_rollback_and_refusal(
 
     kept = asyncio.run(program())
     assert [task.id for task in q._client.tasks().tasks] == kept
-    assert orders(fresh_postgres_url) == [1]
+    assert orders(postgres_ledger_url) == [1]
 
 
 def test_an_async_submit_that_is_cancelled_leaves_the_connection_to_its_owner(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     q.submit("packer", "Pack.", id="task-1", connection=conn)
 
     async def program() -> None:
         async with await psycopg.AsyncConnection.connect(
-            fresh_postgres_url, application_name="second"
+            postgres_ledger_url, application_name="second"
         ) as other:
             waiting = asyncio.ensure_future(
                 on_loop(other, lambda c: q.submit("packer", "Pack.", id="task-1", connection=c))
             )
-            while not await asyncio.to_thread(is_waiting, fresh_postgres_url, "second"):
+            while not await asyncio.to_thread(is_waiting, postgres_ledger_url, "second"):
                 assert not waiting.done()
             waiting.cancel()
             await asyncio.sleep(0)  # it hears that, and is told once more

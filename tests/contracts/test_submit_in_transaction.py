@@ -29,7 +29,7 @@ Fields = dict[str, Any]
 
 
 def test_what_commits_is_claimable_at_once_together_with_the_callers_rows(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     conn.execute("INSERT INTO orders VALUES (1)")
     task = q.submit("packer", "Pack order 1.", connection=conn)
@@ -42,7 +42,7 @@ def test_what_commits_is_claimable_at_once_together_with_the_callers_rows(
     claim = q.claim("packer")
     assert claim is not None
     assert claim.id == task.id
-    assert orders(fresh_postgres_url) == [1]
+    assert orders(postgres_ledger_url) == [1]
     claim.complete(summary="packed")
     assert [entry.event.kind for entry in q.history(task.id)] == [
         "submitted", "claimed", "completed",
@@ -50,7 +50,7 @@ def test_what_commits_is_claimable_at_once_together_with_the_callers_rows(
 
 
 def test_what_rolls_back_leaves_nothing(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str, files: Path
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str, files: Path
 ) -> None:
     conn.execute("INSERT INTO orders VALUES (1)")
     q.submit(
@@ -60,8 +60,8 @@ def test_what_rolls_back_leaves_nothing(
     q.submit_many([{"to": "packer", "instructions": LONG}], connection=conn)
     conn.rollback()
     assert q._client.tick() == 0
-    assert run_sql(fresh_postgres_url, COUNT) == [(0,)]
-    assert orders(fresh_postgres_url) == []
+    assert run_sql(postgres_ledger_url, COUNT) == [(0,)]
+    assert orders(postgres_ledger_url) == []
     # Its staged file is swept once it is too old to belong to a transaction that is still open.
     staged = [path for path in files.rglob("*") if path.is_file()]
     assert staged
@@ -109,12 +109,12 @@ def test_autocommit_with_a_transaction_block(q: Queue, conn: psycopg.Connection[
 
 
 def test_a_waiting_claim_is_woken_by_the_commit(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     taken: list[str] = []
 
     def work() -> None:
-        with Queue(fresh_postgres_url) as other:
+        with Queue(postgres_ledger_url) as other:
             claim = other.claim("packer", wait=60)
             assert claim is not None
             taken.append(claim.complete().id)
@@ -144,7 +144,7 @@ def test_the_same_again_is_the_same_task(q: Queue, conn: psycopg.Connection[Any]
 
 
 def test_another_body_is_a_conflict_and_the_transaction_goes_on(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     q.submit("packer", "Pack.", id="task-1", connection=conn)
     others: list[TaskOptions] = [{"id": "task-1"}, {"id": "task-1", "idempotency_key": "k"}]
@@ -156,24 +156,24 @@ def test_another_body_is_a_conflict_and_the_transaction_goes_on(
     with pytest.raises(Conflict):
         q.submit("packer", "Throw away.", id="task-1")
     assert q.task("task-1").spec.instructions == "Pack."
-    assert orders(fresh_postgres_url) == [7]
+    assert orders(postgres_ledger_url) == [7]
 
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_two_open_transactions_with_one_key_take_turns(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str, commits: bool
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str, commits: bool
 ) -> None:
     fields: dict[str, Any] = {"to": "packer", "instructions": "Pack.", "idempotency_key": "order-1"}
     first = q.submit(**fields, connection=conn)
     found: list[str] = []
 
     def second() -> None:
-        with psycopg.connect(fresh_postgres_url, application_name="second") as other:
+        with psycopg.connect(postgres_ledger_url, application_name="second") as other:
             found.append(q.submit(**fields, connection=other).id)
 
     thread = threading.Thread(target=second)
     thread.start()
-    while not is_waiting(fresh_postgres_url, "second"):
+    while not is_waiting(postgres_ledger_url, "second"):
         assert thread.is_alive()
     if commits:
         conn.commit()
@@ -185,29 +185,29 @@ def test_two_open_transactions_with_one_key_take_turns(
 
 
 def test_a_twin_that_stays_open_is_waited_for_in_bounds(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     fields: dict[str, Any] = {"to": "packer", "instructions": "Pack.", "id": "task-1"}
     q.submit(**fields, connection=conn)
-    with psycopg.connect(fresh_postgres_url) as other:
+    with psycopg.connect(postgres_ledger_url) as other:
         other.execute("SET lock_timeout = '50ms'")
         other.execute("INSERT INTO orders VALUES (1)")
         with pytest.raises(Unavailable, match="still open") as told:
             q.submit(**fields, connection=other)
         assert told.value.code == "submission_under_way"
         other.commit()  # it can go on
-    assert orders(fresh_postgres_url) == [1]
+    assert orders(postgres_ledger_url) == [1]
 
 
 def test_an_expired_key_in_an_open_transaction_keeps_nobody_from_pruning(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     first = q.submit("packer", "Pack.", idempotency_key="order-1")
     q.submit("packer", "Pack.", idempotency_key="order-2")
-    run_sql(fresh_postgres_url, "UPDATE agentq.dedup SET expires_at = 1")
+    run_sql(postgres_ledger_url, "UPDATE agentq.dedup SET expires_at = 1")
     second = q.submit("packer", "Pack again.", idempotency_key="order-1", connection=conn)
     q._client.prune("1h")
-    assert run_sql(fresh_postgres_url, "SELECT name FROM agentq.dedup") == [("key:order-1",)]
+    assert run_sql(postgres_ledger_url, "SELECT name FROM agentq.dedup") == [("key:order-1",)]
     conn.commit()
     assert q.submit("packer", "Pack again.", idempotency_key="order-1").id == second.id != first.id
 
@@ -273,11 +273,11 @@ def test_an_attempt_submits_children_and_its_own_task_stays_free(
 
 
 def test_many_are_decided_once_by_many(
-    q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
+    q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:
     ids = {q.submit("packer", str(n), connection=conn).id for n in range(150)}
     conn.commit()
-    queues = [Queue(fresh_postgres_url) for _ in range(6)]
+    queues = [Queue(postgres_ledger_url) for _ in range(6)]
     counts: list[int] = []
     threads = [
         threading.Thread(target=lambda q=each: counts.append(q.admin.tick())) for each in queues

@@ -18,7 +18,7 @@ def broker_url(rabbitmq_url: str) -> str:
 def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty ledger, on each database."""
     if request.param == "postgres":
-        return str(request.getfixturevalue("fresh_postgres_url"))
+        return str(request.getfixturevalue("postgres_ledger_url"))
     return f"sqlite:///{tmp_path}/ledger.db"
 
 

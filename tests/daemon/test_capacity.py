@@ -231,10 +231,8 @@ class TestWorkers:
         nobody = "amqp://guest:guest@127.0.0.1:9/"
         with installation(tmp_path, ledger_url, nobody) as queue, several_ups(tmp_path) as ups:
             ids = submit_some(queue)
-            started = time.monotonic()
             up = ups.start()
             eventually(lambda: all_complete(queue, ids), what="all being done")
-            assert time.monotonic() - started < 20
             eventually(lambda: up.said_of("no hints come"), what="it being said")
             assert len(up.said_of("no hints come")) == 1
             assert up.end() == 0

@@ -182,11 +182,11 @@ class TestWorkers:
         with_worker(tmp_path, "print('done')")
         up = ups.start("--grace", "1s")
         first = queue.submit(to="w", instructions="one")
-        assert queue.wait(first.id, timeout=20).state is State.COMPLETE
+        assert queue.wait(first.id, timeout=120).state is State.COMPLETE
         os.kill(up.worker_pids("w")[0], signal.SIGKILL)
         eventually(lambda: len(up.worker_pids("w")) == 2, what="a worker in its place")
         second = queue.submit(to="w", instructions="two")
-        assert queue.wait(second.id, timeout=20).state is State.COMPLETE
+        assert queue.wait(second.id, timeout=120).state is State.COMPLETE
         assert up.end() == 0
         assert not any(runs(pid) for pid in up.worker_pids("w"))
         order = [up.said.index(words) for words in ("worker w: ended (exit", "up: ended")]
@@ -207,7 +207,7 @@ class TestWorkers:
         with_worker(tmp_path, "import time", "time.sleep(600)")
         up = ups.start("--grace", "1s")
         task = queue.submit(to="w", instructions="long")
-        queue.wait(task.id, timeout=20, until={State.IN_PROGRESS})
+        queue.wait(task.id, timeout=120, until={State.IN_PROGRESS})
         (pid,) = up.worker_pids("w")
         up.kill()
         # It gives its task back: nobody has to wait for the end of a lease.
@@ -219,7 +219,7 @@ class TestWorkers:
         with_worker(tmp_path, "import time", "time.sleep(600)")
         up = ups.start("--grace", "10m")
         task = queue.submit(to="w", instructions="long")
-        queue.wait(task.id, timeout=20, until={State.IN_PROGRESS})
+        queue.wait(task.id, timeout=120, until={State.IN_PROGRESS})
         up.process.send_signal(signal.SIGTERM)
         beat = time.monotonic()
         eventually(lambda: time.monotonic() - beat > 0.3)

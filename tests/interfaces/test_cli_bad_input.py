@@ -361,7 +361,7 @@ def look_around(task: str) -> None:
         ["list"], ["status", task], ["events"], ["explain", task], ["stats"], ["verify"],
         ["replay", task], ["artifacts", "ls", task], ["dlq"], ["limits"], ["db", "status"],
     ):  # fmt: skip
-        assert "error" not in run_program(*words).ok().err
+        assert "error" not in run_here(*words).ok().err
     assert run_program("list", "--json").ok().json()["tasks"][0]["task_id"] == task
 
 

@@ -99,7 +99,6 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> Iterator
         yield made
 
 
-@pytest.mark.both_ways(quick=True)
 def test_the_commands_of_the_text(shell: Shell) -> None:
     # Given an installation and a task file.
     assert "ledger" in shell.begin()
@@ -132,6 +131,7 @@ def test_the_commands_of_the_text(shell: Shell) -> None:
     assert "every state proved" in shell.ok("agentq verify")
 
 
+@pytest.mark.long
 def test_a_failed_task_becomes_a_dead_letter(shell: Shell) -> None:
     shell.begin()
     (shell.shared / "tasks/task-123.md").write_text("---\nmax_attempts: 1\n---\nFind the bug.\n")
@@ -145,6 +145,7 @@ def test_a_failed_task_becomes_a_dead_letter(shell: Shell) -> None:
     assert "task-123 is ready" in shell.ok("agentq requeue task-123")
 
 
+@pytest.mark.long
 def test_shared_files_may_be_the_store_itself(shell: Shell) -> None:
     """In the text tasks, results and artifacts lie in one shared folder: that folder may be ours,
     and a worker may write its result straight to the place where it will be published."""
@@ -158,6 +159,7 @@ def test_shared_files_may_be_the_store_itself(shell: Shell) -> None:
     assert "every state proved" in shell.ok("agentq verify")
 
 
+@pytest.mark.long
 def test_a_worker_claims_and_reports_inside_an_attempt(shell: Shell) -> None:
     shell.begin()
     (shell.shared / "tasks/task-123.md").write_text("Read this.\n")

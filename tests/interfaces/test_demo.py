@@ -23,6 +23,7 @@ def run_demo(script: Path, home: Path, *options: str) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_story_holds(tmp_path: Path) -> None:
     # When the whole story is told, into a pipe, by somebody who has another queue set up
     told = run_demo(ROOT / "demo" / "run.py", tmp_path)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import agentq
 import agentq.testing
 from tests.architecture.files import ROOT
@@ -22,6 +24,7 @@ def run(*words: str, folder: Path = PROJECT) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_it_passes_mypy_strict(tmp_path: Path) -> None:
     done = run(
         "-m", "mypy", "--strict", "--config-file", str(PROJECT / "pyproject.toml"),
@@ -30,6 +33,7 @@ def test_it_passes_mypy_strict(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_wrong_field_is_found_by_the_type_checker(tmp_path: Path) -> None:
     """Or the test above would prove nothing."""
     (tmp_path / "wrong.py").write_text(

@@ -96,7 +96,7 @@ def test_a_broken_target_delays_nobody(
     # Given one target that sleeps for ever, one that raises, one that prints without end, one that
     # cannot be loaded, and two that work,
     bad = "".join(
-        f'[notify.targets.{name}]\nplugin = "{name}"\ntimeout = "2s"\nmb = 1024\n'
+        f'[notify.targets.{name}]\nplugin = "{name}"\ntimeout = "8s"\nmb = 1024\n'
         for name in ("sleeper", "raiser", "printer", "lacking", "nobody")
     )
     notifying.write(bad + FILE.format(name="ops", more="") + FILE.format(name="lead", more=""))

@@ -109,7 +109,7 @@ def run_worker_kills(
             worker.terminate()
         for worker in workers:
             worker.wait(30)
-    eventually(lambda: not fleet.alive(), 5)
+    eventually(lambda: not fleet.alive())
     ends: dict[str, int] = {}
     position = 0
     while entries := queue.events(position, limit=1000):

@@ -401,8 +401,8 @@ class TestTheOutbox:
     def test_what_is_no_file_is_refused(self, agent: Agent) -> None:
         outbox = Path(agent.mailbox.outbox)
         os.mkfifo(outbox / "pipe.json")
-        (outbox / "folder.json").mkdir()
-        (outbox / "folder.json" / "more").touch()
+        (outbox.parent / "folder" / "more").mkdir(parents=True)
+        (outbox.parent / "folder").rename(outbox / "folder.json")  # it is removed once it is seen
         for name in ("pipe", "folder"):
             assert self.answered(outbox / f"{name}.answer")["status"] == 400
         self.goes_on(agent)

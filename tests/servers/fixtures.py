@@ -1,7 +1,8 @@
 """The servers as tests ask for them.
 
 `shared_…` is the server of the run, in use by other tests at the same time: take a database, a
-virtual host or a folder of your own from it (`fresh_postgres_url`, `rabbitmq_url`, `fresh_root`).
+virtual host or a folder of your own from it (`fresh_postgres_url`, `postgres_ledger_url`,
+`rabbitmq_url`, `fresh_root`).
 `…_server` is the same one, alone: a test may restart it, fill it or cut all its connections.
 """
 
@@ -109,6 +110,18 @@ def fresh_postgres_url(test_run: TestRun, shared_postgres: PostgresServer) -> It
     """The address of an empty database that belongs to one test."""
     assert "postgres" in test_run.held, "servers_of does not know that this test uses PostgreSQL"
     with shared_postgres.fresh_database() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_ledger_url(test_run: TestRun, shared_postgres: PostgresServer) -> Iterator[str]:
+    """The address of an empty ledger that belongs to one test; quicker than creating one.
+
+    All of them have the same ledger id: a test that compares ledgers creates its own.
+    """
+    assert "postgres" in test_run.held, "servers_of does not know that this test uses PostgreSQL"
+    template = test_run.server("ledger", lambda _: shared_postgres.make_ledger_template())
+    with shared_postgres.fresh_ledger(template) as url:
         yield url
 
 

@@ -10,7 +10,9 @@ from agentq.contracts.limit_rows import ResourceRow
 from agentq.core import rates
 from agentq.core.rates import Rate, TokenBucket
 from agentq.core.task import Task
+from agentq.core.values import replace
 from agentq.ledger import claims, resources
+from tests.simulation.contended import ContendedWorld
 from tests.simulation.planted import breaks, nothing
 from tests.simulation.violation import LIMITS
 
@@ -23,6 +25,18 @@ def a_resource_has_one_place_too_many() -> AbstractContextManager[Any]:
         return [row._replace(max_held=row.max_held + 1) for row in real(self, task)]
 
     return patch.object(resources.WantedResources, "_wanted", more)
+
+
+@breaks(LIMITS, world=ContendedWorld)
+def half_a_set_of_resources_is_kept() -> AbstractContextManager[Any]:
+    """They are taken one by one, and what a task has got stays with it when another is lacking."""
+    real = resources.WantedResources.take
+
+    def take(self: resources.WantedResources, key: int, task: Task) -> bool:
+        alone = [replace(task.spec, resources=(name,)) for name in sorted(task.spec.resources)]
+        return all(real(self, key, replace(task, spec=spec)) for spec in alone)
+
+    return patch.object(resources.WantedResources, "take", take)
 
 
 @breaks(LIMITS)

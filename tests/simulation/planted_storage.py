@@ -102,18 +102,6 @@ def a_resource_is_never_given_back() -> AbstractContextManager[Any]:
     return _saving(lambda changes: replace(changes, released=()))
 
 
-@breaks(LIMITS)
-def half_a_set_of_resources_is_kept() -> AbstractContextManager[Any]:
-    def hold(self: SqliteTx, key: int, places: Sequence[tuple[str, int]]) -> bool:
-        for resource, place in places:
-            self._all("hold_resource", (resource, place, key))
-            if not self.connection.changes():
-                return False
-        return True
-
-    return patch.object(SqliteTx, "hold_resources", hold)
-
-
 # -- the log and the rows --------------------------------------------------------------------------
 
 

@@ -72,6 +72,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
+@pytest.mark.long
 def test_where_every_connection_is_denied(fleet: Fleet, tmp_path: Path) -> None:
     if os.uname().machine not in ("x86_64", "aarch64"):
         pytest.skip("the number of connect is not known here")

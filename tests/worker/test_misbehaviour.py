@@ -48,14 +48,21 @@ ENDINGS: dict[AttemptOutcome, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     ),
     AttemptOutcome.CANCELLED: ("[hang]", {"grace": 0.5}, ("command", "claude", "warm")),
 }  # fmt: skip
-_OTHER_LIMITS = (AttemptOutcome.STALLED, AttemptOutcome.BUDGET)
+#: One that ends well, one that takes too long, one that is stopped, one that its provider refuses:
+#: tests/worker/test_attempt.py has the other ends of an agent that behaves.
+_QUICK = (
+    AttemptOutcome.COMPLETED,
+    AttemptOutcome.QUOTA,
+    AttemptOutcome.TIMEOUT,
+    AttemptOutcome.CANCELLED,
+)
 CASES = [
     pytest.param(
         outcome,
         dialect,
         id=f"{outcome}-{dialect}",
-        # One dialect stands for all in `make test`, and one limit of time for the others.
-        marks=pytest.mark.long if place or outcome in _OTHER_LIMITS else (),
+        # One dialect stands for all in `make test`.
+        marks=pytest.mark.long if place or outcome not in _QUICK else (),
     )
     for outcome, (_, _, dialects) in ENDINGS.items()
     for place, dialect in enumerate(dialects)

@@ -32,7 +32,7 @@ from agentq.core.task import Spec, Task
 from agentq.core.transition import transition
 from agentq.core.triggers import Comment, Submit
 from agentq.core.values import replace
-from agentq.ledger.codec import decode_spec, encode, encode_spec, to_task
+from agentq.ledger.codec import decode_spec, decoder, encode, encode_spec, to_task
 from agentq.ledger.pruning import check_next_names, gone_dependencies
 from agentq.ledger.submit import (
     Submitted,
@@ -131,7 +131,7 @@ class DeferredSubmitter(Submitter):
         found: list[DeferredSubmission] = []
         for row in rows:
             try:
-                note = msgspec.json.decode(row.payload, type=_Note)
+                note: _Note = decoder(_Note).decode(row.payload)
                 specs = tuple(decode_spec(body) for body in note.specs)
             except msgspec.MsgspecError as error:
                 log.warning("submission %d cannot be read here: %s", row.sequence, error)

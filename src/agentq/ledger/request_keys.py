@@ -25,6 +25,7 @@ from agentq.core.access import Principal, key_reused
 from agentq.core.errors import AgentqError, NotFound, Stale
 from agentq.core.states import State
 from agentq.core.task import Task
+from agentq.ledger.codec import decoder
 
 if TYPE_CHECKING:
     from agentq.ledger.claims import Held
@@ -182,7 +183,7 @@ def sweep(store: Store, number: int) -> None:
 def recalled(queries: LedgerQueries, places: str) -> RequestAnswer:
     """The answer as it was. Of what was taken, that which its attempt still holds: whoever lost it
     must not be told that it is theirs."""
-    found = msgspec.json.decode(places, type=_Places)
+    found: _Places = decoder(_Places).decode(places)
     tasks = queries.by_id([task_id for task_id, _ in found.taken]) if found.taken else {}
     taken = [
         task

@@ -33,7 +33,7 @@ def open_way(
     request: pytest.FixtureRequest, way: str, folder: Path, *, four_eyes: bool | None = False
 ) -> WiredInstallation:
     if way.endswith("postgres"):
-        url = str(request.getfixturevalue("fresh_postgres_url"))
+        url = str(request.getfixturevalue("postgres_ledger_url"))
     else:
         url = f"sqlite:///{folder / 'ledger.db'}"
     settings = Settings(url, str(folder / "files"), "the test", four_eyes=four_eyes)

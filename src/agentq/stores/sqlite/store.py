@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import apsw
@@ -115,7 +116,7 @@ class SqliteStore:
     def _check_schema(self, create: bool) -> None:
         version = self.schema_version()
         if version == 0 and create and self.path == ":memory:":
-            self.migrate()
+            _fill(self._writer)
         elif version == 0:
             from agentq.stores.sqlite.creation import not_a_ledger
 
@@ -281,6 +282,29 @@ def _sqlite(tx: Tx) -> SqliteTx:
 def _journal_mode(connection: apsw.Connection) -> str:
     # A file that is read as one that does not change has no journal, and was a ledger before.
     return "wal" if connection.readonly("main") else str(connection.pragma("journal_mode"))
+
+
+@cache
+def _migrated() -> bytes:
+    """The bytes of a ledger as the migrations leave it; they run once in a process."""
+    store = SqliteStore(":memory:", check_schema=False)
+    try:
+        store.migrate()
+        return store._writer.serialize("main")  # noqa: SLF001 - our own
+    finally:
+        store.close()
+
+
+def _fill(connection: apsw.Connection) -> None:
+    """Make an empty ledger of an empty database in memory, under a name of its own."""
+    model = apsw.Connection(":memory:")
+    try:
+        model.deserialize("main", _migrated())
+        with connection.backup("main", model, "main") as copy:
+            copy.step()
+    finally:
+        model.close()
+    connection.execute("UPDATE head SET ledger_id = lower(hex(randomblob(16)))")
 
 
 def _blank() -> bytes:
