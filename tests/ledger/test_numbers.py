@@ -58,7 +58,8 @@ def test_an_answer_is_the_same_before_and_after_it_is_counted(env: LedgerEnv) ->
     assert [numbers(env).numbers(period, "").samples for period in periods] == before
     found = by_role(env)
     assert found["worker"].cost == Usage(usd=0.5, tokens=5)
-    assert (found["worker"].started, found["worker"].retried, found["worker"].completed) == (2, 1, 1)
+    worker = found["worker"]
+    assert (worker.started, worker.retried, worker.completed) == (2, 1, 1)
     assert found["worker"].failures == {"transient": 1}
     assert found["worker"].processing == latencies_of([3_000, 1_000])
     assert by_role(env, role="writer") == {"writer": found["writer"]}
