@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from agentq.core.access import Action, Principal, PrincipalKind
+from agentq import Usage
+from agentq.contracts.overview_values import WorkerReport
+from agentq.core.access import SYSTEM, Action, Principal, PrincipalKind
 from agentq.core.errors import Unavailable
 from agentq.core.samples import Sample
 from agentq.server import metrics
@@ -34,7 +41,7 @@ def test_a_scrape_says_what_the_ledger_says(served: Served) -> None:
         queue.submit(to="builder", instructions=f"build {number}")
     claim = queue.claim("builder")
     assert claim is not None
-    claim.complete("done", cost={"usd": 0.5, "tokens": 7})
+    claim.complete("done", cost=Usage(usd=0.5, tokens=7))
     claim = queue.claim("builder")
     assert claim is not None
     claim.fail("no", kind="invalid")
@@ -95,3 +102,72 @@ def test_of_too_many_roles_the_rest_are_counted_together(monkeypatch: pytest.Mon
     families = list(metrics._totals((label(role), Sample(submitted=1)) for role in "abcd"))
     submitted = next(each for each in families if each.name == "agentq_tasks_submitted")
     assert [sample.value for sample in submitted.samples] == [1, 1, 2]
+
+
+# -- files for Prometheus and Grafana --------------------------------------------------------------
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+#: Metrics that only some installations have.
+SOMETIMES = {"agentq_broker_up"}
+_NAME = re.compile(r"\bagentq_[a-z0-9_]+")
+_LABELS = re.compile(r"\b(agentq_[a-z0-9_]+)(?:\{([^}]*)\})?")
+_BY = re.compile(r"\b(?:by|on) \(([^)]*)\)")
+
+
+def alert_expressions() -> list[str]:
+    groups = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
+    return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def panel_expressions() -> list[str]:
+    board = json.loads((DEPLOY / "grafana" / "agentq.json").read_text())
+    found = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    return [*found, *(each["query"] for each in board["templating"]["list"])]
+
+
+def busy(served: Served) -> None:
+    """An installation in which every metric has a value."""
+    queue = served.queue()
+    service = served.installation.service
+    service.open_lanes(SYSTEM, ["delivery"])
+    queue.submit(to="builder", instructions="x")
+    claim = queue.claim("builder")
+    assert claim is not None
+    claim.fail("no")
+    queue.submit(to="builder", instructions="y")
+    worker = Principal(PrincipalKind.WORKER, "host:1", role="builder")
+    service.report_worker(worker, "host:1", WorkerReport("builder", slots=2), 60_000)
+
+
+def test_dashboard_and_alerts_ask_for_metrics_and_labels_that_a_scrape_has(served: Served) -> None:
+    busy(served)
+    found = scraped(served)
+    labels = {name: {label for pairs in each for label, _ in pairs} for name, each in found.items()}
+    every = {label for each in labels.values() for label in each} | {"le"}
+    expressions = alert_expressions() + panel_expressions()
+    assert len(expressions) > 30
+    for expression in expressions:
+        for name, filters in _LABELS.findall(expression):
+            if name in SOMETIMES:
+                continue
+            assert name in found, f"{name} in {expression}"
+            asked = re.findall(r"(\w+)=~?\"", filters)
+            assert set(asked) <= labels[name], f"{name} has no label of {asked}"
+        for names in _BY.findall(expression):
+            assert {each.strip() for each in names.split(",")} <= every, expression
+    # And what a scrape has is looked at somewhere.
+    shown = {name for each in expressions for name in _NAME.findall(each)}
+    unseen = {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in found} - {
+        re.sub(r"_(total|bucket|count|sum)$", "", name) for name in shown
+    }
+    assert unseen <= {
+        "agentq_store_read_seconds", "agentq_log_position", "agentq_numbers_behind",
+        "agentq_outbox_effects", "agentq_roles_held_back", "agentq_worker_slots",
+        "agentq_tasks_cancelled", "agentq_attempts_started", "agentq_cost_estimated_usd",
+        "agentq_turns",
+    }  # fmt: skip
+
+
+def test_the_scrape_that_is_shown_asks_where_metrics_are() -> None:
+    jobs = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    assert [job["metrics_path"] for job in jobs["scrape_configs"]] == [metrics.METRICS_PATH]

@@ -82,12 +82,13 @@ def short(length_ms: int | None) -> str:
 def numbers_json(found: Numbers, heard: dict[str, int]) -> dict[str, object]:
     """The one JSON shape of numbers, by role."""
     by_role = found.by_role()
-    plain: dict[str, object] = {role: _sample_json(each) for role, each in by_role.items()}
+    plain: dict[str, object] = {role: sample_json(each) for role, each in by_role.items()}
     beats = {role: age_ms / 1000 for role, age_ms in sorted(heard.items())}
     return {"roles": plain, "heartbeat_age_seconds": beats, "behind": found.behind}
 
 
-def _sample_json(sample: Sample) -> dict[str, object]:
+def sample_json(sample: Sample) -> dict[str, object]:
+    """What a sample comes to, as JSON."""
     rate = sample.failure_rate
     return {
         "submitted": sample.submitted,

@@ -37,7 +37,7 @@ _WEEK_SECONDS, _MONTH_SECONDS = 7 * 86_400, 30 * 86_400
 @pass_session
 @click.pass_context
 def stats(ctx: click.Context, session: Session, cost: bool, by: str | None, period: str) -> None:
-    """Count tasks by role and state, and say how their work went.
+    """Count tasks by role and state, and say how work went.
 
     Below the counts, of the last hour, day (the default) or month, or of all there ever was: how
     many attempts began, were retried and failed, how long tasks waited from ready to claimed and
