@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
 from agentq.contracts.number_values import PERIODS, Numbers
 from agentq.contracts.sample_rows import SampleFilter, SampleRow
-from agentq.contracts.store import Changes, Expired, Store
+from agentq.contracts.store import Changes, Expired, Reader, Store
 from agentq.core import triggers as t
 from agentq.core.errors import AgentqError
 from agentq.core.samples import Sample, total_of
@@ -29,7 +30,7 @@ def query(backend: Backend, sql: str) -> list[tuple[Any, ...]]:
 
         with psycopg.connect(backend.address) as connection:
             connection.execute("SET search_path TO agentq")
-            return connection.execute(sql).fetchall()  # type: ignore[arg-type]
+            return connection.execute(sql).fetchall()
     import sqlite3
 
     with closing(sqlite3.connect(backend.address)) as connection:
@@ -42,7 +43,7 @@ def histories(ledger: VerbLedger, clock: Clock, chance: random.Random) -> None:
     for number in range(120):
         task_id, role = f"task-{number}", chance.choice(ROLES)
         ledger.submit([Spec(task_id, role, max_attempts=2)])
-        key = store.read(lambda reader, each=task_id: reader.keys([each]))[task_id]
+        key = store.read(partial(_keys, ids=[task_id]))[task_id]
         clock.now += chance.randrange(90_000)
         for epoch in range(1, chance.randrange(1, 4)):
             with suppress(AgentqError):  # it is over, or waits: that is a life, too
@@ -59,13 +60,18 @@ def histories(ledger: VerbLedger, clock: Clock, chance: random.Random) -> None:
                 ledger.apply(key, t.Cancel("boss"))
 
 
+def _keys(reader: Reader, ids: list[str]) -> dict[str, int]:
+    return reader.keys(ids)
+
+
 def _end(epoch: int, chance: random.Random) -> t.Trigger:
     kind = chance.choice(list(t.FailureKind))
-    return chance.choice([
+    ends: list[t.Trigger] = [
         t.Report(epoch, "done", cost=Usage(usd=0.5)), t.Report(epoch, "done"),
         t.FailAttempt(epoch, "no", kind, cost=Usage(usd=0.125)), t.Progress(epoch, 10),
         t.Release(epoch),
-    ])  # fmt: skip
+    ]  # fmt: skip
+    return chance.choice(ends)
 
 
 _BY_ROLE = """

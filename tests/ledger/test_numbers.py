@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agentq.contracts.sample_rows import SampleFilter
@@ -104,10 +106,10 @@ def test_whoever_counts_at_the_same_time_counts_nothing_twice(env: LedgerEnv) ->
     env.submit()
     first, write = numbers(env), env.store.write
 
-    def late(*arguments: object, **named: object) -> object:
+    def late(change: Any) -> Any:
         env.store.write = write  # type: ignore[method-assign]
         assert not numbers(env).count()  # somebody else is quicker
-        return write(*arguments, **named)  # type: ignore[call-overload]
+        return write(change)
 
     env.store.write = late  # type: ignore[method-assign,assignment]
     assert not first.count()

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import click
 
@@ -186,7 +186,7 @@ class TopScreen:
 
         act: Callable[[], None] | None = None
         screen = Live(console=terminal(), screen=True, auto_refresh=False)
-        with Keys() as keys, screen as live:
+        with TerminalKeys() as keys, screen as live:
             while act is None:
                 live.update(as_text(self.lines()), refresh=True)
                 key = keys.next()
@@ -194,7 +194,10 @@ class TopScreen:
                     return False
                 act = self._obey(key)
         act()
-        click.pause("\nany key goes back …")
+        with TerminalKeys() as keys:  # before it is said: what is typed earlier is forgotten
+            say("\nany key goes back …")
+            while not keys.next():
+                pass
         return True
 
     def _obey(self, key: str) -> Callable[[], None] | None:
@@ -227,10 +230,10 @@ class TopScreen:
             say(error.format_message() if isinstance(error, click.ClickException) else "left")
 
 
-class Keys:
+class TerminalKeys:
     """Keys of the terminal, at once and unseen while the block lasts; arrows are one key each."""
 
-    def __enter__(self) -> Keys:
+    def __enter__(self) -> Self:
         import termios
         import tty
 
