@@ -33,7 +33,7 @@ from agentq.ledger.pruning import SAMPLES_KEPT
 #: Under this name counters take turns; the loop that counts has its leader lease by it.
 LEASE = "numbers"
 #: Events that are counted in one transaction, and that an answer adds to what is stored at most.
-PAGE, TAIL_MAX = 2_000, 20_000
+PAGE, TAIL_MAX = 2_000, 10_000
 _MINUTE_MS = 60_000
 #: A span of which there are no samples.
 _NO_SPAN = -1
