@@ -81,13 +81,19 @@ def test_keys_open_approve_and_cancel(worked: Queue) -> None:
         eventually(lambda: went_back(terminal) == 2)
         press(terminal, " ")
         # What is typed while one screen follows another is forgotten: it is typed again.
-        eventually(lambda: press(terminal, "q") or terminal.process.poll() is not None)
+        eventually(lambda: ended_by(terminal, "q"))
         assert terminal.process.returncode == 0
 
 
 def went_back(terminal: LiveTerminal) -> int:
     terminal.shows("")
     return terminal.written.count("any key goes back")
+
+
+def ended_by(terminal: LiveTerminal, keys: str) -> bool:
+    if terminal.process.poll() is None:
+        press(terminal, keys)
+    return terminal.process.poll() is not None
 
 
 def press(terminal: LiveTerminal, keys: str) -> None:

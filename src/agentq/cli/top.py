@@ -68,7 +68,7 @@ def top(session: Session) -> None:
     elif is_terminal() and sys.stdin.isatty():
         TopScreen(session, queue).run()
     else:
-        for line in screen_lines(_look(queue), terminal_width() or 100):
+        for line in screen_lines(_look(queue), terminal_width()):
             say(line)
 
 
@@ -96,7 +96,7 @@ def screen_lines(seen: Seen, width: int, chosen: str = "") -> list[str]:
         about = " · ".join(one_line(text) for text in (each.title, each.reason) if text)
         kind = str(each.kind).replace("_", " ")
         text = f"{each.task_id}  {kind}  {each.role}  {ago(each.since, found.at)}  {about}"
-        lines.append(_marked(cut(text, width - 2), each.task_id == chosen))
+        lines.append(_marked(cut(text, max(width - 2, 0)), each.task_id == chosen))
     lines += ["", paint(f"Running: {found.running_count or 'nothing'}", "bold")]
     rows = [
         [">" if task.task_id == chosen else "", *running_row(task, found.at)]
