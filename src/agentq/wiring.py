@@ -155,6 +155,15 @@ class WiredInstallation:
         facts: BrokerFacts = self._broker().facts(self.settings.broker, roles)
         return facts
 
+    @property
+    def has_broker(self) -> bool:
+        return bool(self.settings.broker)
+
+    def check_broker(self) -> None:
+        """Raise an error of the broker's if it takes no messages."""
+        if not self.broker_facts(()).takes_messages:
+            raise Unavailable("The broker takes no messages: it is short of memory or disk.")
+
     def declare(self, roles: Sequence[str]) -> list[str]:
         """Make the broker ready for these roles; what was declared."""
         declared: list[str] = self._broker().declare(self.settings.broker, roles)

@@ -15,6 +15,7 @@ from agentq.contracts.audit_rows import AuditFilter, AuditRow, TokenRow
 from agentq.contracts.copying import MovedTo
 from agentq.contracts.hook_rows import HookFilter, HookRow, WebhookTargetRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow
+from agentq.contracts.sample_rows import SampleRow
 from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.store import (
     COMPLETE,
@@ -117,6 +118,7 @@ def work(store: Store) -> None:
                 hook_deliveries=[DELIVERY._replace(delivery_id="d-0")],
                 webhook_targets=[WebhookTargetRow("ops", 7)],
                 schedules=[ScheduleRow("nightly", "at 5", "ab", 1, 2**50, 2**50, 3, problem="ü\n")],
+                samples=[SampleRow(0, 0, "", '{"position":3}'), SampleRow(60_000, 9, "ü", "{}")],
                 spending=[SpendingRow("role", "worker", 20_000, 0.1, 1e15, 3.0, 1 / 3)],
             )
         )

@@ -92,6 +92,7 @@ def ledger(file: Path) -> Iterator[Ledger]:
         "0012_schedules",
         "0013_hooks",
         "0014_mentions",
+        "0015_samples",
     ]
     yield Ledger(store, lambda: 0.5)
     store.close()

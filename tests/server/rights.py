@@ -153,6 +153,7 @@ _READ_ALL: dict[str, dict[str, Any]] = {
     "list_tasks": {}, "ids": {"prefix": "x"}, "stats": {}, "overview": {},
     "approvals": {},
     "workers": {}, "costs": {"by": "role"}, "limits": {}, "recent_overhead": {}, "quality": {},
+    "numbers": {},
     "schedules": {},
     "circuits": {}, "last_position": {}, "ledger_id": {}, "task_files": {"limit": 1},
     "files_to_remove": {}, "lanes": {}, "roles": {}, "ready_counts": {}, "capacity": {},

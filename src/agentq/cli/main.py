@@ -69,7 +69,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "logs": ("logs:logs", "Show the output of a task's agent."),
         "events": ("events:events", "Show what happened, or follow it as it happens."),
         "explain": ("status:explain", "Say why a task is not running, and what to do."),
-        "stats": ("stats:stats", "Count tasks by role and state."),
+        "stats": ("stats:stats", "Count tasks by role and state, and say how work went."),
+        "top": ("top:top", "Show fleet, queue, what waits for you and what is spent, live."),
         "replay": ("events:replay", "Replay a task's log and compare with its stored state."),
     },
     "Operating": {

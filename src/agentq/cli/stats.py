@@ -27,10 +27,22 @@ _WEEK_SECONDS, _MONTH_SECONDS = 7 * 86_400, 30 * 86_400
 @click.option(
     "--by", type=click.Choice(["role", "label", "day"]), help="Sum costs up by.  [default: role]"
 )
+@click.option(
+    "--period",
+    type=click.Choice(["1h", "24h", "30d", "total"]),
+    default="24h",
+    show_default=True,
+    help="How work went in this time.",
+)
 @pass_session
 @click.pass_context
-def stats(ctx: click.Context, session: Session, cost: bool, by: str | None) -> None:
-    """Count tasks by role and state.
+def stats(ctx: click.Context, session: Session, cost: bool, by: str | None, period: str) -> None:
+    """Count tasks by role and state, and say how work went.
+
+    Below the counts, of the last hour, day (the default) or month, or of all there ever was: how
+    many attempts began, were retried and failed, how long tasks waited from ready to claimed and
+    attempts ran (half of them at most so long, 19 of 20 at most so long; estimated), and how long
+    ago the most silent worker of the role was heard of.
 
     With --cost: what was spent, by role, label or day (UTC). ~ marks money of which some is
     estimated: worked out from tokens, for tools that name no money.
@@ -42,9 +54,12 @@ def stats(ctx: click.Context, session: Session, cost: bool, by: str | None) -> N
         return
     if by is not None:
         raise click.UsageError("--by goes with --cost.")
+    from agentq.cli.numbers import heartbeat_ages, numbers_json, show_numbers
+
     queue = session.reader()
     catch_up(queue)
-    found = queue.stats()
+    found, went = queue.stats(), queue.numbers(period)
+    heard = heartbeat_ages(queue)
     names = [str(state) for state in State]
     totals = {name: sum(row.get(name, 0) for row in found.by_role.values()) for name in names}
     oldest = found.oldest_ready_ms
@@ -59,6 +74,8 @@ def stats(ctx: click.Context, session: Session, cost: bool, by: str | None) -> N
                 "totals": totals,
                 "outbox": found.outbox,
                 "last_position": found.last_position,
+                "period": period,
+                "work": numbers_json(went, heard),
             }
         )
         return
@@ -75,6 +92,7 @@ def stats(ctx: click.Context, session: Session, cost: bool, by: str | None) -> N
         ],
         "no tasks",
     )
+    show_numbers(went, heard)
     waiting = {lane: count for lane, count in found.outbox.items() if count}
     if waiting:
         say("waiting to leave: " + ", ".join(f"{count} {lane}" for lane, count in waiting.items()))

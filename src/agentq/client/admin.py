@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentq.client.evidence import Evidence
     from agentq.client.task_fields import TaskRef
     from agentq.contracts.delivery import DeadMessage
+    from agentq.contracts.number_values import Numbers
     from agentq.contracts.overview_values import AwaitedDecisions
     from agentq.contracts.service_values import (
         AuditPage,
@@ -100,6 +101,22 @@ class Admin:
         """Sum up how reviewers judged the work of each role, or of this one: their verdicts and
         scores on tasks that were submitted no longer ago than this."""
         return self._client.quality(self._ago(since), role)
+
+    def numbers(self, period: str = "24h", role: str = "") -> Numbers:
+        """Return how the work of each role, or of this one, went in the last hour (`1h`), day
+        (`24h`) or month (`30d`), or ever (`total`): samples of what was done, how long it waited
+        and ran, what failed and what it cost.
+
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> task = queue.submit("builder", "Build it.")
+        >>> _ = queue.advance("10m")
+        >>> _ = queue.claim_task(task.id).complete("built")
+        >>> found = queue.admin.numbers("24h").by_role()["builder"]
+        >>> found.completed, found.failed, found.waiting.sum_ms // 1000
+        (1, 0, 600)
+        """
+        return self._client.numbers(period, role)
 
     def _ago(self, since: Duration) -> int:
         return max(self._client.now() - round(seconds_of(since, "since") * 1000), 0)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.doorbell import Waiter
+    from agentq.contracts.number_values import Numbers
     from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
     from agentq.contracts.service import Queries, Service
     from agentq.contracts.service_values import (
@@ -196,6 +197,10 @@ class QueueReader:
 
     def quality(self, since: int = 0, role: str = "") -> Quality:
         return self.queries.quality(self.who, since, role)
+
+    def numbers(self, period: str = "24h", role: str = "") -> Numbers:
+        """How work went in a period, as new as the log."""
+        return self.queries.numbers(self.who, period, role)
 
     def ids(self, prefix: str, limit: int = 50) -> list[str]:
         """Ids that start with this, for completion."""

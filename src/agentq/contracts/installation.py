@@ -32,5 +32,10 @@ class Installation(Protocol):
     def publisher(self) -> Publisher | None:
         """What carries messages to the broker; None without one."""
 
+    @property
+    def has_broker(self) -> bool: ...
+    def check_broker(self) -> None:
+        """Raise an error of the broker's if it takes no messages."""
+
     def consumer(self, queue: str) -> Consumer:
         """Whole messages from one queue of the broker."""

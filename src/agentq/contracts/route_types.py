@@ -19,6 +19,7 @@ import msgspec
 from agentq.contracts import (
     artifacts,
     hook_values,
+    number_values,
     overview_values,
     schedule_values,
     service,
@@ -35,6 +36,7 @@ _NAMES: dict[str, Any] = {
     "Collection": typing.Collection,
     "v": service_values,
     "h": hook_values,
+    "n": number_values,
     "o": overview_values,
     "s": schedule_values,
     "InboundMessage": Any,

@@ -69,6 +69,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("costs", "GET", "/costs"),
         Route("recent_overhead", "GET", "/overhead"),
         Route("quality", "GET", "/quality"),
+        Route("numbers", "GET", "/numbers"),
         Route("limits", "GET", "/limits"),
         Route("key_limits", "GET", "/key-limits"),
         Route("circuits", "GET", "/circuits"),
@@ -163,7 +164,7 @@ LOCAL_CALLS = frozenset(
         "settle_outbox", "carry_lanes", "publish_results", "judge_messages", "store_message_files",
         "discard_message_files", "principal_of_token", "artifact_link", "note_refusal",
         "take_deliveries", "waiting_deliveries", "settle_delivery", "save_webhook",
-        "waking_schedules", "declare_schedules", "fire_schedule",
+        "waking_schedules", "declare_schedules", "fire_schedule", "count_numbers",
     }
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from agentq.contracts import number_values as n
     from agentq.contracts import service_values as v
     from agentq.core.access import Principal
 
@@ -24,3 +25,10 @@ class Statistics(Protocol):
     def quality(self, who: Principal, since_ms: int = 0, role: str = "") -> v.Quality:
         """Return how reviewers judged the work of each role, or of this one, on the newest tasks
         that were submitted since that moment."""
+
+    def numbers(self, who: Principal, period: str = "24h", role: str = "") -> n.Numbers:
+        """Return how work went in a period (1h, 24h, 30d, total), of one role or of all: what was
+        done, how long it waited and ran, what failed and what it cost, as new as the log."""
+
+    def count_numbers(self, who: Principal) -> bool:
+        """Count the next page of the log into stored samples; return whether there may be more."""

@@ -17,6 +17,7 @@ import msgspec
 
 from agentq.contracts.audit_rows import AuditRow, TokenRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
+from agentq.contracts.sample_rows import SampleRow
 from agentq.contracts.schedule_rows import ScheduleRow
 from agentq.contracts.task_filter import Filter
 
@@ -240,6 +241,9 @@ class Expired(NamedTuple):
     audit_before: int = 0
     workers_before: int = 0
     hooks_before: int = 0
+    #: Of samples: how many spans one may be old at this moment.
+    samples_at: int = 0
+    samples_kept: int = 0
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):
@@ -274,6 +278,7 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
     webhook_targets: "Sequence[WebhookTargetRow]" = ()
     schedules: Sequence[ScheduleRow] = ()
     dropped_schedules: Sequence[str] = ()
+    samples: Sequence[SampleRow] = ()
     released: Sequence[int] = ()
     lanes: frozenset[str] | None = None
     topics: Iterable[str] = ()

@@ -30,6 +30,7 @@ from agentq.daemon.loops.hooks import HooksLoop
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.loops.kanban import KanbanLoop
 from agentq.daemon.loops.notify import NotifyLoop
+from agentq.daemon.loops.numbers import NumbersLoop
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
@@ -148,7 +149,12 @@ class Daemon:
 
     def _make_loops(self, holder: str) -> list[Loop]:
         installation, service = self._installation, self._service
-        loops: list[Loop] = [Due(service), Results(service), Prune(service, self.options.keep)]
+        loops: list[Loop] = [
+            Due(service),
+            Results(service),
+            Prune(service, self.options.keep),
+            NumbersLoop(service),
+        ]
         if self.options.workflows is not None:
             loops.append(RunsLoop(service, self.options.workflows, holder))
             if self.options.hooks is not None:

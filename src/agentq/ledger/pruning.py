@@ -104,6 +104,8 @@ def files_to_remove(reader: Reader) -> int:
     return count
 
 
+#: So many samples of each length and role are kept (see `ledger.numbers`).
+SAMPLES_KEPT = 400
 #: How long a delivery of a webhook is kept once nothing waits for it. By its id it is known for a
 #: time of its own.
 HOOK_DELIVERIES_KEPT_MS = 30 * DAY_MS
@@ -157,7 +159,10 @@ class Pruner:
 
     def _expired(self, now: int, before: int) -> Expired:
         hooks_before = now - HOOK_DELIVERIES_KEPT_MS
-        return Expired(now, day_of(before), self._audit_before, hooks_before=hooks_before)
+        return Expired(
+            now, day_of(before), self._audit_before, hooks_before=hooks_before, samples_at=now,
+            samples_kept=SAMPLES_KEPT,
+        )  # fmt: skip
 
     def _delete(self, tx: Tx, before: int, keys: Sequence[int]) -> int:
         """Delete those of these tasks that may still go, and note that their files shall."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from agentq.core.triggers import LogEntry
     from agentq.ledger.circuits import RoleCircuit
     from agentq.ledger.measuring import Measuring
+    from agentq.ledger.numbers import NumberLedger
 
 #: How many tasks on which somebody is mentioned are looked at.
 _MENTIONED_MAX = 1000
@@ -292,6 +293,7 @@ class LedgerQueries:
 
     def stats(self) -> Stats:
         from agentq.contracts.service_values import Stats
+        from agentq.ledger.outbox_ages import effect_ages
 
         def look(reader: Reader) -> Stats:
             by_role: dict[str, dict[str, int]] = {}
@@ -301,7 +303,8 @@ class LedgerQueries:
                 by_role.setdefault(row.role, {})[str(STATES[row.state])] = row.tasks
                 if row.state == READY:
                     oldest[row.role] = max(now - row.oldest_at, 0)
-            return Stats(by_role, oldest, reader.effect_counts(), position)
+            waiting = reader.effect_counts()
+            return Stats(by_role, oldest, waiting, position, effect_ages(reader, waiting, now))
 
         position = self._store.number_events()
         return self._store.read(look)
@@ -331,6 +334,11 @@ class LedgerQueries:
         from agentq.ledger.measuring import Measuring
 
         return Measuring(self._store, self._specs)
+
+    def numbers(self) -> NumberLedger:
+        from agentq.ledger.numbers import NumberLedger
+
+        return NumberLedger(self._store, self._specs)
 
     def verify(
         self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None

@@ -9,6 +9,7 @@ from agentq.core.access import ALL, Action, Principal, allowed
 from agentq.ledger.service_overview import OverviewService
 
 if TYPE_CHECKING:
+    from agentq.contracts import number_values as n
     from agentq.contracts import service_values as v
 
 
@@ -37,3 +38,12 @@ class StatisticsService(OverviewService):
         self._decide_deferred()
         measuring = self._queries.measuring()
         return measuring.quality(measuring.recent(since_ms, role))
+
+    def numbers(self, who: Principal, period: str = "24h", role: str = "") -> n.Numbers:
+        self._check(who, Action.READ, "how the work of all roles went")
+        self._decide_deferred()
+        return self._queries.numbers().numbers(period, role)
+
+    def count_numbers(self, who: Principal) -> bool:
+        self._check(who, Action.OPERATE)
+        return self._queries.numbers().count()

@@ -19,6 +19,7 @@ from agentq.remote.transport import Broken, HttpReply
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import LivePart
+    from agentq.contracts.number_values import Numbers
     from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
     from agentq.contracts.service_values import (
         ArtifactInfo,
@@ -191,6 +192,12 @@ class RemoteQueries:
 
         quality: Quality = self._caller.value(Quality, "quality", who, since_ms=since_ms, role=role)
         return quality
+
+    def numbers(self, who: Principal, period: str = "24h", role: str = "") -> Numbers:
+        from agentq.contracts.number_values import Numbers
+
+        numbers: Numbers = self._caller.value(Numbers, "numbers", who, period=period, role=role)
+        return numbers
 
     def context(self, who: Principal, ref: str) -> str:
         body = self._caller.reply("context", who, {"ref": ref}).read()

@@ -323,6 +323,9 @@ class RemoteService(RemoteDecisions):
     ) -> int:
         raise only_there("run its loops")
 
+    def count_numbers(self, who: Principal) -> bool:
+        raise only_there("run its loops")
+
     def fire_schedule(
         self,
         who: Principal,

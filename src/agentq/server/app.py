@@ -50,6 +50,7 @@ from agentq.server.hooks import HOOKS_PATH, HookDoor
 from agentq.server.identity import Authenticate, Identities, client_of
 from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.login import Logins
+from agentq.server.metrics import METRICS_PATH, Checks, Metrics
 from agentq.server.page_requests import PAGES_PATH, MakePages, PageRequest, Pages
 from agentq.server.pages import home_page
 from agentq.server.ranges import cut
@@ -81,7 +82,8 @@ class HttpApp:
     `Unavailable` while it cannot serve; `reads_at_once` says that a look at one row of the ledger
     is over before a thread would have begun, else a token is believed for `trust_seconds` without
     asking for it again. `hooks` is the folder of hook files; without one no webhooks are taken.
-    `pages` makes the pages for people; without it there is only the API, and who one is."""
+    `pages` makes the pages for people; without it there is only the API, and who one is. `checks`
+    are what else metrics tell of."""
 
     def __init__(
         self,
@@ -95,6 +97,7 @@ class HttpApp:
         trust_seconds: float = 0.0,
         hooks: Path | None = None,
         pages: MakePages | None = None,
+        checks: Checks | None = None,
     ) -> None:
         self._ready = ready or (lambda: service.check_writable(SYSTEM))
         self._service = service
@@ -115,6 +118,7 @@ class HttpApp:
         self._identities = Identities(
             service, authenticate, self._logins, self._failures, trust_seconds
         )
+        self._metrics = Metrics(service, checks)
         self._hooks = HookDoor(hooks, service, self.in_thread)
         self._busy = 0
         self.stopping = False
@@ -291,6 +295,8 @@ class HttpApp:
 
     def _look(self, who: Principal, scope: Scope, headers: dict[str, str]) -> tuple[Response, str]:
         try:
+            if scope["path"] == METRICS_PATH:
+                return self._metrics.answer(who, headers.get("accept", "")), _name(who)
             found = find(scope["method"], raw_path(scope))
             request = Request(scope["method"], scope["path"], _query_of(scope))
             arguments = self._api.arguments(found, request)

@@ -107,6 +107,7 @@ def make_app(
         trust_seconds=0.0 if installation.reads_at_once else _TRUST_SECONDS,
         hooks=hooks,
         pages=pages,
+        checks={"broker": installation.check_broker} if installation.has_broker else {},
     )
 
 

@@ -17,6 +17,7 @@ from agentq.server.streams import Receive, Send
 from agentq.web import assets
 from agentq.web.board_feed import BoardFeed
 from agentq.web.conversations import conversation
+from agentq.web.number_points import number_points
 from agentq.web.previews import preview
 from agentq.web.shell import shell_page
 
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 1_000
 #: The question of a page, by the path after `/board/`; its answer is plain data. May block.
 Question = Callable[[Service, Principal, Mapping[str, str]], Any]
-_QUESTIONS: dict[str, Question] = {"preview": preview, "conversation": conversation}
+_QUESTIONS: dict[str, Question] = {
+    "preview": preview,
+    "conversation": conversation,
+    "numbers": number_points,
+}
 
 
 class BoardPages:

@@ -65,6 +65,7 @@ NEVER: dict[str, Call] = {
     "report a worker": lambda s, who, ref: s.report_worker(who, "me", WorkerReport("builder"), 9),
     "costs": lambda s, who, ref: s.costs(who, "role"),
     "recent overhead": lambda s, who, ref: s.recent_overhead(who),
+    "numbers": lambda s, who, ref: s.numbers(who),
     "quality": lambda s, who, ref: s.quality(who),
     "limits": lambda s, who, ref: s.limits(who),
     "circuits": lambda s, who, ref: s.circuits(who),

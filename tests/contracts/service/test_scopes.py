@@ -46,6 +46,7 @@ READ: dict[str, Call] = {
     "overhead": lambda s, who: s.overhead(who, ["held"]),
     "overhead below": lambda s, who: s.overhead(who, ["held"], below=True),
     "recent overhead": lambda s, who: s.recent_overhead(who),
+    "numbers": lambda s, who: s.numbers(who),
     "quality": lambda s, who: s.quality(who),
     "context": lambda s, who: s.context(who, "held"),
     "artifacts": lambda s, who: s.artifacts(who, "held"),

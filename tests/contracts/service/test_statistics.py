@@ -6,7 +6,8 @@ import pytest
 
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import Overhead, RoleQuality
-from agentq.core.errors import Refused
+from agentq.core.access import SYSTEM
+from agentq.core.errors import Invalid, Refused
 from agentq.core.task import Usage
 from agentq.core.triggers import Ruling
 from tests.contracts.service.people import (
@@ -69,6 +70,7 @@ def test_an_attempt_measures_its_own_tree_and_no_other(service: Service) -> None
         lambda: service.overhead(agent, ["of-input"]),
         lambda: service.recent_overhead(agent),
         lambda: service.quality(agent),
+        lambda: service.numbers(agent),
     ):
         with pytest.raises(Refused):
             ask()
@@ -87,3 +89,29 @@ def test_how_reviewers_judged(service: Service) -> None:
     assert service.quality(ANN, role="builder") == found
     assert service.quality(ANN, role="writer").roles == ()
     assert service.quality(ANN, service.now() + 60_000).roles == ()
+
+
+def test_how_work_went_over_time(service: Service) -> None:
+    assert service.numbers(ANN).samples == ()
+    reported(service, "task-1")
+    claimed(service, "task-2", "writer")
+    service.fail(WORKER, "task-2", 1, "no", cost=Usage(usd=2))
+    found = service.numbers(ANN, "1h")
+    assert (found.span_ms, found.behind) == (60_000, False)
+    assert found.position == service.last_position(ANN)
+    roles = found.by_role()
+    assert (roles["builder"].completed, roles["builder"].waiting.count) == (1, 1)
+    assert (roles["writer"].failures, roles["writer"].cost.usd) == ({"transient": 1}, 2)
+    assert service.numbers(ANN, "total").by_role() == roles
+    assert service.numbers(ANN, "30d", "writer").by_role() == {"writer": roles["writer"]}
+    with pytest.raises(Invalid, match="no numbers for"):
+        service.numbers(ANN, "2h")
+
+
+def test_the_log_is_counted_beside_the_ledger(beside: Service) -> None:
+    reported(beside, "task-1")
+    before = beside.numbers(ANN, "total").samples
+    assert not beside.count_numbers(SYSTEM)
+    assert beside.numbers(ANN, "total").samples == before
+    with pytest.raises(Refused):
+        beside.count_numbers(WORKER)

@@ -28,6 +28,7 @@ _ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats
 _HOOKS = ("ways", "hooks", "ids", "ats", "states", "attempts", "errors", "tasks", "headers",
           "bodies")  # fmt: skip
 _TARGETS = ("names", "positions", "failures", "dues", "disabled", "sent", "lasts", "errors")
+_SAMPLES = ("spans", "ats", "roles", "bodies")
 _SCHEDULES = ("names", "rules", "digests", "sinces", "nexts", "wakes", "lasts", "askeds",
               "rans", "pauseds", "problems", "fireds", "skippeds", "opens", "notes")  # fmt: skip
 _LEASES = ("names", "holders", "numbers", "expiries", "bodies")
@@ -78,7 +79,7 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
         yield "set_token", token._asdict()
     for row in changes.audit:
         yield "add_audit", row._asdict()
-    yield from _hooks(changes)
+    yield from _records(changes)
     if changes.schedules:
         yield "set_schedules", columns(_SCHEDULES, changes.schedules)
     if changes.dropped_schedules:
@@ -90,7 +91,10 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
         yield "set_lanes", {"lanes": wanted, "known_lanes": lanes}
 
 
-def _hooks(changes: Changes) -> Iterator[Named]:
+def _records(changes: Changes) -> Iterator[Named]:
+    """Statements for what stands beside tasks and is locked by nobody."""
+    if changes.samples:
+        yield "save_samples", columns(_SAMPLES, changes.samples)
     if changes.hook_deliveries:
         rows = sorted(changes.hook_deliveries)  # in one order, so that nobody waits in a circle
         yield "save_hook_deliveries", columns(_HOOKS, [row[:-1] for row in rows])

@@ -361,6 +361,10 @@ class PostgresTx(PostgresReader):
             Call(self._sql["forget_audit"], {"audit_before": expired.audit_before}),
             Call(self._sql["forget_workers"], {"workers_before": expired.workers_before}),
             Call(self._sql["forget_hook_deliveries"], {"hooks_before": expired.hooks_before}),
+            Call(
+                self._sql["forget_samples"],
+                {"samples_at": expired.samples_at, "samples_kept": expired.samples_kept},
+            ),
             Call(self._sql["forget_dedup"], {"now": expired.dedup_before}),
         ]
         return int(self._ask_all(calls)[-1][0][0])
@@ -371,5 +375,5 @@ _WRITTEN = (
     "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "new_dedup",
     "roles", "resources", "circuits", "leases", "tokens", "audit", "hook_deliveries",
     "hook_outcomes", "webhook_targets", "released",
-    "schedules", "dropped_schedules",
+    "schedules", "dropped_schedules", "samples",
 )  # fmt: skip

@@ -194,3 +194,11 @@ FROM schedules ORDER BY name;
 SELECT name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at, paused,
        problem, fired, skipped, open_tasks, note
 FROM schedules WHERE wake_at > 0 ORDER BY wake_at, name LIMIT :count;
+
+-- name: samples
+SELECT span_ms, at, role, body FROM samples
+WHERE (span_ms = :span_ms AND at >= :since) OR (span_ms = 0 AND at = 0 AND role = '')
+ORDER BY span_ms, at, role;
+
+-- name: forget_samples
+DELETE FROM samples WHERE span_ms > 0 AND at < :samples_at - :samples_kept * span_ms;

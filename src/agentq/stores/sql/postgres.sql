@@ -798,6 +798,11 @@ ON CONFLICT (name) DO UPDATE SET position = excluded.position, failures = exclud
     due_at = excluded.due_at, disabled_at = excluded.disabled_at, sent = excluded.sent,
     last_at = excluded.last_at, error = excluded.error;
 
+-- name: save_samples
+INSERT INTO samples (span_ms, at, role, body)
+SELECT * FROM unnest(:spans::bigint[], :ats::bigint[], :roles::text[], :bodies::text[])
+ON CONFLICT (span_ms, at, role) DO UPDATE SET body = excluded.body;
+
 -- name: forget_labels
 DELETE FROM spending WHERE (kind = 'label' AND day < :before_day::bigint)
    OR (kind = 'submits' AND day < :before_day::bigint * 144);

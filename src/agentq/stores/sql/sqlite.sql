@@ -342,6 +342,10 @@ ON CONFLICT (name) DO UPDATE SET position = excluded.position, failures = exclud
     due_at = excluded.due_at, disabled_at = excluded.disabled_at, sent = excluded.sent,
     last_at = excluded.last_at, error = excluded.error;
 
+-- name: save_sample
+INSERT INTO samples (span_ms, at, role, body) VALUES (?, ?, ?, ?)
+ON CONFLICT (span_ms, at, role) DO UPDATE SET body = excluded.body;
+
 -- name: forget_labels
 DELETE FROM spending
 WHERE (kind = 'label' AND day < ?1) OR (kind = 'submits' AND day < ?1 * 144);

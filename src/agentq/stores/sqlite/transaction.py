@@ -186,7 +186,7 @@ class SqliteTx(SqliteReader):
             self._many("set_token", [row._asdict() for row in changes.tokens])
         if changes.audit:
             self._many("add_audit", [row._asdict() for row in changes.audit])
-        self._save_hooks(changes)
+        self._save_records(changes)
         if changes.schedules:
             self._many("set_schedule", [row._asdict() for row in changes.schedules])
         if changes.dropped_schedules:
@@ -195,7 +195,10 @@ class SqliteTx(SqliteReader):
             self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
             self._counted = False
 
-    def _save_hooks(self, changes: Changes) -> None:
+    def _save_records(self, changes: Changes) -> None:
+        """What stands beside tasks and is locked by nobody."""
+        if changes.samples:
+            self._many("save_sample", changes.samples)
         if changes.hook_deliveries:
             self._many("save_hook_delivery", [row[:-1] for row in changes.hook_deliveries])
         if changes.hook_outcomes:
@@ -280,6 +283,8 @@ class SqliteTx(SqliteReader):
         self._all("forget_audit", {"audit_before": expired.audit_before})
         self._all("forget_workers", {"workers_before": expired.workers_before})
         self._all("forget_hook_deliveries", {"hooks_before": expired.hooks_before})
+        gone = {"samples_at": expired.samples_at, "samples_kept": expired.samples_kept}
+        self._all("forget_samples", gone)
         self._all("forget_dedup", (expired.dedup_before,))
         return self.connection.changes()
 
