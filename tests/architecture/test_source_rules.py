@@ -19,6 +19,7 @@ FUNCTION_LINES_MAX = 70
 #: All that the pure core may lean on; none of it can see a clock, a disk, a network or chance.
 CORE_MAY_IMPORT = {
     "__future__",
+    "bisect",
     "collections",
     "collections.abc",
     "dataclasses",

@@ -56,7 +56,7 @@ class _Costs(msgspec.Struct):
     cost: Usage = NO_USAGE
 
 
-class Tail(NamedTuple):
+class CountedLog(NamedTuple):
     """A part of the log, counted: up to which position, and whether there may be more."""
 
     minutes: Minutes
@@ -75,7 +75,7 @@ class NumberLedger:
         """Count the next page of the log; whether there may be more."""
         self._store.number_events()
 
-        def look(reader: Reader) -> tuple[int, Tail]:
+        def look(reader: Reader) -> tuple[int, CountedLog]:
             position = _position(reader)
             return position, self._tail(reader, position, PAGE)
 
@@ -118,10 +118,10 @@ class NumberLedger:
 
     # -- the log -----------------------------------------------------------------------------------
 
-    def _tail(self, reader: Reader, position: int, limit: int) -> Tail:
+    def _tail(self, reader: Reader, position: int, limit: int) -> CountedLog:
         rows = reader.events_after(position, limit)
         if not rows:
-            return Tail({}, position, more=False)
+            return CountedLog({}, position, more=False)
         roles = self._roles(reader, {row.event.key for row in rows})
         counted = [row for row in rows if row.event.key in roles]  # others were deleted since
         standing = _standing_before(reader, counted)
@@ -133,7 +133,7 @@ class NumberLedger:
             counters.setdefault((roles[key], minute), SampleCounter()).add(before, line)
             standing[key] = before.after(line)
         minutes = {where: counter.sample() for where, counter in counters.items()}
-        return Tail(minutes, rows[-1].position, len(rows) == limit)
+        return CountedLog(minutes, rows[-1].position, len(rows) == limit)
 
     def _roles(self, reader: Reader, keys: Iterable[int]) -> dict[int, str]:
         """The role that each of these tasks is for now."""
@@ -198,7 +198,7 @@ def _merged(
     return found
 
 
-def _rows(tx: Tx, tail: Tail) -> list[SampleRow]:
+def _rows(tx: Tx, tail: CountedLog) -> list[SampleRow]:
     """The rows to write for a part of the log: what they were, and what has come to it."""
     now = tx.now()
     rows = [SampleRow(0, 0, "", encode(_Counted(tail.position)).decode())]
