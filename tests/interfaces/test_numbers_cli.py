@@ -35,7 +35,7 @@ def test_stats_say_how_work_went(worked: Queue) -> None:
     builder = found["work"]["roles"]["builder"]
     assert (builder["started"], builder["completed"], builder["failed"]) == (3, 1, 1)
     assert builder["failure_rate"] == 0.5 and builder["failures"] == {"invalid": 1}
-    assert set(builder["waiting_seconds"]) == {"p50", "p95", "p99"}
+    assert builder["waiting_p50_seconds"] <= builder["waiting_p99_seconds"]
     assert builder["cost"] == {"usd": 0.5}
     shown = run_here("stats", "--period", "1h").ok().out
     assert "in the last hour:" in shown

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agentq.contracts.sample_rows import SampleFilter
+from agentq.contracts.store import Changes, EffectRow
 from agentq.core import triggers as t
 from agentq.core.errors import Invalid
 from agentq.core.samples import Sample, latencies_of
@@ -157,3 +158,14 @@ def test_how_long_the_oldest_effect_of_a_lane_waits(env: LedgerEnv) -> None:
     env.clock.forward(5)
     ages = env.ledger.queries.stats().oldest_effect_ms
     assert ages == {"delivery": 12_000}
+
+
+def test_effects_of_roles_have_their_own_moment_and_some_have_none(env: LedgerEnv) -> None:
+    env.ledger.open_lanes("notify", "reply")
+    now = env.clock.now
+    rows = [
+        EffectRow(0, 1, 1, "notify", f'{{"role":"worker","at":{now - 3_000}}}'),
+        EffectRow(0, 0, 0, "reply", "{}"),
+    ]
+    env.store.write(lambda tx: tx.save(Changes(effects=rows)))
+    assert env.ledger.queries.stats().oldest_effect_ms == {"notify": 3_000}

@@ -101,12 +101,14 @@ def sample_json(sample: Sample) -> dict[str, object]:
         "crashed": sample.crashed,
         "failures": sample.failures,
         "failure_rate": None if rate is None else round(rate, 4),
-        "waiting_seconds": _lengths_json(sample.waiting),
-        "processing_seconds": _lengths_json(sample.processing),
+        **_lengths_json("waiting", sample.waiting),
+        **_lengths_json("processing", sample.processing),
         "cost": usage_to_dict(sample.cost),
     }
 
 
-def _lengths_json(found: Latencies) -> dict[str, float | None]:
-    lengths = {name: found.quantile_ms(share) for name, share in _SHARES.items()}
+def _lengths_json(what: str, found: Latencies) -> dict[str, float | None]:
+    lengths = {
+        f"{what}_{name}_seconds": found.quantile_ms(share) for name, share in _SHARES.items()
+    }
     return {name: None if each is None else each / 1000 for name, each in lengths.items()}
