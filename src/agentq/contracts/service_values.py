@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,7 +51,7 @@ class Stats(msgspec.Struct, frozen=True):
     outbox: dict[str, int]
     last_position: int
     #: How long the oldest effect of a lane waits to leave, where that is known.
-    oldest_effect_ms: dict[str, int] = field(default_factory=dict)
+    oldest_effect_ms: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Circuit(msgspec.Struct, frozen=True):
