@@ -43,7 +43,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 @command()
 @pass_session
 def doctor(session: Session) -> None:
-    """Check settings, database, broker, disk, files, agents, hooks and plugins.
+    """Check settings, database, broker, disk, files, agents and plugins.
 
     Each plugin that agentq.toml uses is loaded in a process of its own, and nothing is sent.
     Exits with 7 if a check failed; warnings are only shown.
