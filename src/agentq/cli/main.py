@@ -93,7 +93,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "notify": ("plugins:notify", "Show who is told of what; send a message to try it."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
         "verify": ("database:verify", "Prove every state from the log and check every file."),
-        "doctor": ("doctor.command:doctor", "Check settings, database, broker, disk, files, agents and plugins."),
+        "doctor": (
+            "doctor.command:doctor",
+            "Check settings, database, broker, disk, files, agents and plugins.",
+        ),
         "prune": ("database:prune", "Delete tasks that ended long ago, with their files."),
         "move": ("move:move", "Move the whole installation to another database."),
         "db": ("database:db", "Look after the database: status, migrate, backup."),
