@@ -273,6 +273,8 @@ class Shadow(Gated):
         if self.escalates_at and at >= self.escalates_at:
             self.escalations += 1
             self.remind_at = at + self.remind_ms
+            if self.not_before <= at:
+                self.not_before = 0
             return self.state, [("notify", "Notify", "escalated")]
         if self.state is PENDING and self.not_before and at >= self.not_before:
             if self.remind_at and at >= self.remind_at:

@@ -35,8 +35,9 @@ _FLAGS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For one module: while it is there an event loop runs in this thread, which others need."""
     program = shutil.which("chromium")
     if program is None:
         go_without("chromium", "tests/servers/install.sh installs it.")
