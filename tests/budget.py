@@ -131,9 +131,11 @@ class Costs:
 
     @property
     def costs(self) -> dict[tuple[str, str], float]:
-        """What counts, by tier and file."""
+        """What counts, by tier and file: no more than all cores could have done in its time, as a
+        process that ended during a test may be another test's."""
         return {
-            key: self.seconds[key] if key[0] == "agents" else cpu for key, cpu in self.cpu.items()
+            key: self.seconds[key] if key[0] == "agents" else min(cpu, self.seconds[key] * CORES)
+            for key, cpu in self.cpu.items()
         }
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
