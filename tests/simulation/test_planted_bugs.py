@@ -17,7 +17,7 @@ from tests.simulation import (
 )
 from tests.simulation.planted import BUGS, SEEDS_MAX, Playable, hunt
 from tests.simulation.test_simulation import FIXED_LONG
-from tests.simulation.violation import CANCEL, GRAPH, INPUT, LIMITS, Violation
+from tests.simulation.violation import Violation
 from tests.simulation.world import World
 
 Catch = tuple[int, Violation] | None
@@ -45,21 +45,18 @@ def test_every_promise_has_a_bug_that_breaks_it() -> None:
         assert module.__name__ in planted_here
 
 
-#: Of each promise the first bug, or one that fewer histories show: what `make test` hunts.
-SOONER = {
-    CANCEL: "a_cancelled_task_can_be_claimed",
-    LIMITS: "a_role_pays_no_token",
-    GRAPH: "the_next_task_is_spawned_twice",
-    INPUT: "whatever_is_told_the_same_is_decided_alike",
-}
-QUICK = [
-    *({bug.breaks[0]: name for name, bug in reversed(BUGS.items())} | SOONER).values(),
+#: Those that few histories show: what `make test` hunts.
+QUICK = (
+    "a_cancelled_task_can_be_claimed",
+    "a_role_pays_no_token",
+    "the_next_task_is_spawned_twice",
+    "whatever_is_told_the_same_is_decided_alike",
     "half_a_set_of_resources_is_kept",  # in histories of its own
-]
+)
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_bug_of_each_promise_is_caught(name: str) -> None:
+def test_some_bugs_are_caught_soon(name: str) -> None:
     _, caught = _hunt(name)
     assert caught is not None and caught[1].invariant in BUGS[name].breaks, caught
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import expect
 
 from agentq.core.states import State
@@ -120,6 +121,7 @@ def test_the_keyboard_alone_approves_and_asks_for_changes(
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_many_at_once(board: Board) -> None:
     tasks = [board.queue.submit("build", f"task {number}") for number in range(5)]
     page = board.page
@@ -133,6 +135,7 @@ def test_many_at_once(board: Board) -> None:
     eventually(lambda: all(state_of(board, task.id) is State.CANCELLED for task in tasks))
 
 
+@pytest.mark.long
 def test_a_new_task_and_the_menu_of_a_card(board: Board) -> None:
     page = board.page
     page.keyboard.press("n")
@@ -162,6 +165,7 @@ def test_two_browsers_see_the_same(board: Board, reported: Callable[..., str]) -
     board.in_column(report, "complete", other)
 
 
+@pytest.mark.long
 def test_on_a_phone_a_card_is_decided_by_touch(board: Board) -> None:
     task = board.queue.submit("deploy", "release it", requires_approval=True)
     page = board.log_in(viewport={"width": 375, "height": 740}, has_touch=True, is_mobile=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import expect
 
 from agentq.core.states import State
@@ -59,6 +60,7 @@ def test_a_question_is_answered_where_it_waits(board: Board) -> None:
     expect(page).to_have_title("agentq")
 
 
+@pytest.mark.long
 def test_a_role_that_cannot_work_waits_for_a_person(board: Board) -> None:
     service, who = board.service, board.queue.who
     board.queue.submit("build", "x")
@@ -69,6 +71,7 @@ def test_a_role_that_cannot_work_waits_for_a_person(board: Board) -> None:
     eventually(lambda: not service.circuits(who))
 
 
+@pytest.mark.long
 def test_views_without_anything_say_so(board: Board) -> None:
     page = board.page
     for view, words in (("runs", "No runs yet"), ("organisation", "No agents"),
@@ -78,6 +81,7 @@ def test_views_without_anything_say_so(board: Board) -> None:
         expect(page.locator("main")).to_contain_text(words)
 
 
+@pytest.mark.long
 def test_dead_letters_are_requeued_together(board: Board) -> None:
     tasks = [board.queue.submit("build", f"task {number}") for number in range(3)]
     for task in tasks:
