@@ -213,7 +213,7 @@ ORDER BY wanted.nth;
 -- name: tasks_named
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
        s.submitted_at, s.body
-FROM specs s JOIN tasks t ON t.key = s.key WHERE s.id = ANY (:ids::text[]);
+FROM specs s JOIN tasks t ON t.key = s.key WHERE s.id = ANY (:ids::text[]) ORDER BY t.key;
 
 -- name: list_newest
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,

@@ -9,7 +9,7 @@ FROM json_each(?) j JOIN tasks t ON t.key = j.value JOIN specs s ON s.key = t.ke
 -- name: tasks_named
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
        t.last_event, s.submitted_at, s.body
-FROM json_each(?) j JOIN specs s ON s.id = j.value JOIN tasks t ON t.key = s.key;
+FROM json_each(?) j JOIN specs s ON s.id = j.value JOIN tasks t ON t.key = s.key ORDER BY t.key;
 
 -- name: lanes
 SELECT lanes FROM head;
