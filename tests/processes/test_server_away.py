@@ -57,6 +57,7 @@ def test_it_waits_for_the_server_and_works(
     assert service.said.count("It is waited for") <= 3, "each reason is told once"
 
 
+@pytest.mark.long
 def test_it_can_be_told_to_end_while_it_waits(
     postgres_server: PostgresServer, fresh_postgres_url: str, tmp_path: Path, ups: Ups
 ) -> None:

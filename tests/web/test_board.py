@@ -155,6 +155,7 @@ def test_a_new_task_and_the_menu_of_a_card(board: Board) -> None:
     expect(board.card(task.id)).to_contain_text("urgent")
 
 
+@pytest.mark.long
 def test_two_browsers_see_the_same(board: Board, reported: Callable[..., str]) -> None:
     report = reported()
     other = board.log_in()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from agentq import Usage
 from tests.web.conftest import Board
+
+pytestmark = pytest.mark.long
 
 
 def work(board: Board) -> None:
