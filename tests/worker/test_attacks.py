@@ -345,7 +345,7 @@ def test_where_the_worker_s_ledger_is_behind_a_server(tmp_path: Path) -> None:
             "tries = [",
             f"    run('approve', {other!r}), run('status', {other!r}), run('claim', '--as', 'x'),",
             "    run('progress', '40'), run('submit', '--to', 'helper', '--instructions', 'x'),",
-            "    run('complete', '--summary', 'by itself'), [str(os.environ)],",
+            "    run('complete', '--summary', 'by itself', '--leave-children'), [str(os.environ)],",
             "]",
             f"open({str(said)!r}, 'w').write(json.dumps(tries))",
         )
