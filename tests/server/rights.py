@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from agentq.contracts.framing import encode_head
+from agentq.contracts.hook_values import IncomingDelivery, WebhookTarget
 from agentq.contracts.routes import ATTEMPT_CALLS, BY_CALL, FILES_TYPE, PREFIX
+from agentq.contracts.schedule_values import DeclaredSchedule
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, Action, Principal, PrincipalKind, Relation, allowed
 from agentq.core.states import State
@@ -80,6 +82,10 @@ def family(service: Service, prefix: str) -> Family:
     """A new one under ids of its own."""
     for role in (BUILDER, DEPLOYER):
         service.close_role_circuit(SYSTEM, role)  # whoever was let in has opened it
+    now = service.now()
+    service.declare_schedules(SYSTEM, [DeclaredSchedule("nightly", "every day", now, now + 10**6)])
+    service.take_deliveries(SYSTEM, [IncomingDelivery("github", "d-1", {}, b"", 9, 60_000)])
+    service.save_webhook(SYSTEM, WebhookTarget("ops", 7, failures=3))
     made = Family(service, prefix)
     root = made.add("root", DEPLOYER, Relation.TREE, tree_budget=Usage(usd=1000))
     given = made.add("input", DEPLOYER, Relation.INPUT)
