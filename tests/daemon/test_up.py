@@ -23,7 +23,7 @@ from tests.eventually import eventually
 from tests.servers.postgres import PostgresServer
 
 #: The loops of an installation without a broker.
-NAMES = {"due", "prune", "results", "runs", "schedules", "wakes"}
+NAMES = {"due", "numbers", "prune", "results", "runs", "schedules", "wakes"}
 
 
 #: Where the database makes no difference.

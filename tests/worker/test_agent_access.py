@@ -22,7 +22,7 @@ VERBS = (
     "{agentq} progress 40 'half way'",
     "{agentq} artifacts put notes.md",
     "{agentq} comment 'slow today'",
-    "{agentq} submit --to helper --instructions 'help me' > /dev/null",
+    "child=$({agentq} submit --to helper --instructions 'help me')",
     "{agentq} status > /dev/null",
     "{agentq} {end} > /dev/null",
 )
@@ -112,6 +112,7 @@ def test_what_agentq_was_asked_for_is_on_standard_output(fleet: Fleet) -> None:
         "set -e",
         "child=$(.agentq-task/agentq submit --to helper --instructions help)",
         ".agentq-task/agentq --json progress 40 | grep -q percent",
+        ".agentq-task/agentq cancel $child > /dev/null",  # else its end waits for the child
         "echo $child",
     )
     task = fleet.queue.submit(to=ROLE, instructions="ask", max_attempts=1)
@@ -123,7 +124,7 @@ def test_what_agentq_was_asked_for_is_on_standard_output(fleet: Fleet) -> None:
 @pytest.mark.long
 def test_its_folder_is_no_part_of_the_work(fleet: Fleet, tmp_path: Path) -> None:
     repo = new_repo(tmp_path)
-    done = run(fleet, ".agentq-task/agentq", "status", workspace="git", repo=str(repo.path))
+    done = run(fleet, ".agentq-task/agentq", "cancel $child", workspace="git", repo=str(repo.path))
     assert done.state is State.COMPLETE, done.reason
     assert "half way" not in fleet.queue.result(done.id).text(), "what agentq says is no result"
     for each in fleet.queue.artifacts(done.id):
