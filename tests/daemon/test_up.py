@@ -23,7 +23,9 @@ from tests.eventually import eventually
 from tests.servers.postgres import PostgresServer
 
 #: The loops of an installation without a broker.
-NAMES = {"due", "numbers", "prune", "results", "runs", "schedules", "wakes"}
+NAMES = {
+    "due", "hooks", "numbers", "prune", "results", "runs", "schedules", "wakes", "webhooks",
+}  # fmt: skip
 
 
 #: Where the database makes no difference.
