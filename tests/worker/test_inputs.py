@@ -89,7 +89,7 @@ def test_a_task_that_is_next_comes_after_too(fleet: Fleet, tmp_path: Path) -> No
     claim = fleet.queue.claim("earlier")
     assert claim is not None
     child = claim.submit(to=ROLE, instructions="help")
-    claim.complete("done", "# Blue")
+    claim.complete("done", "# Blue", leave_children=True)
     client = fleet.queue._client
     (each,) = give_inputs(client, fleet.queue.task("task-second"), tmp_path / "next", Git())
     assert {name: path.read_text() for name, path in each.files} == {
