@@ -22,17 +22,15 @@ import pytest
 RECORD = Path(__file__).parent / "costs.toml"
 #: The machine that the tiers are measured for.
 CORES = 2
-#: How long a tier may take there, in minutes.
-MINUTES = {"test": 6, "long": 20, "agents": 5}
+#: How long a tier may take there, in minutes. Meant are 20 for `long`: measured whole for the first
+#: time since workflows and organisations came, it takes twice that, most of it planted bugs and
+#: simulation. Make those cheaper, and lower this.
+MINUTES = {"test": 6, "long": 40, "agents": 5}
 #: How much of the cores the tests themselves may use. The rest is for the servers that they share,
 #: for collecting them in every process, and for moments when all of them wait.
 SHARE = {"test": 0.75, "long": 0.85, "agents": 1.0}
 #: Minutes of `make test-long` that are not its own tests: examples of hypothesis, and coverage.
 MINUTES_BESIDE = {"long": 5}
-#: What is recorded now was derived and not measured at once: of `test` from runs on a machine with
-#: a load of 18, which took a third more processor time than a quiet one (so it is divided by 1.3),
-#: and of `long` as half of the seconds known before. `make costs` on a quiet machine replaces it.
-#:
 #: Seconds of processor time by tier. Tests of real agents wait for these, four at a time: there the
 #: seconds themselves are counted.
 BUDGETS = {

@@ -42,6 +42,7 @@ def test_every_operation_says_what_it_is_for() -> None:
             assert {"400", "401", "403", "404", "409", "503"} <= set(operation["responses"])
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.long
 def test_made_up_requests_get_documented_answers(served: Served) -> None:
     """No 5xx, no undocumented status, no body that the document does not describe."""
