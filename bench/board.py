@@ -28,8 +28,9 @@ from bench.tasks import task_to_do
 
 MINE, EMPTY = "the board", "an empty page"
 PAINT, SENT, SEEN = "first paint, 1,000 tasks", "transferred, 1,000 tasks", "event → visible p95"
+FIRST_CARD = "first card, 1,000 tasks"
 HEAP, LONGEST, BOARDS = "5,000 cards: heap", "5,000 cards: longest task", "50 boards: CPU"
-FEW, MANY, EVENTS, FOLLOWERS, EVENTS_PER_SECOND = 1_000, 5_000, 60, 50, 20
+FEW, MANY, EVENTS, FOLLOWERS, EVENTS_PER_SECOND, WHEELS = 1_000, 5_000, 60, 50, 20, 150
 
 TARGETS = [
     Target(PAINT, MINE, "<=", 2.0, against=EMPTY),
@@ -43,7 +44,13 @@ _FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--enable-precise-memory-info", "--js-flags=--expose-gc",
 )  # fmt: skip
-_PAINTED = """() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime || 0"""
+#: Told once the browser has painted, which is a little after all is there.
+_PAINTED = """() => new Promise((done) => new PerformanceObserver((list) => {
+  for (const each of list.getEntriesByName('first-contentful-paint')) done(each.startTime);
+}).observe({ type: 'paint', buffered: true }))"""
+_CARDS_SEEN = """() => performance.now()"""
+_TO_THE_END = """() => { const all = document.querySelector('[data-column="ready"] .scroller');
+  all.scrollTop = all.scrollHeight; }"""
 _WATCH_LONG = """() => { window.longest = 0; new PerformanceObserver((list) => {
   for (const each of list.getEntries()) window.longest = Math.max(window.longest, each.duration);
 }).observe({ entryTypes: ['longtask'] }); }"""
@@ -113,9 +120,19 @@ def measure_paint(report: Report, page: Page, server: ServerProcess, turn: int) 
         page.goto(f"http://127.0.0.1:{server.port}{path}")
         if side == MINE:
             page.wait_for_selector(".card")
+            report.add(FIRST_CARD, MINE, turn, float(page.evaluate(_CARDS_SEEN)), "ms")
+            page.wait_for_selector("html[data-ready=yes]")
+            check_cards(page, FEW)
             report.add(SENT, MINE, turn, sum(received) / 1e3, "kB")
         report.add(PAINT, side, turn, float(page.evaluate(_PAINTED)), "ms")
     session.detach()
+
+
+def check_cards(page: Page, count: int) -> None:
+    """Whether the board has as many cards as there are tasks, so that all of them are measured."""
+    words = page.inner_text('[data-column="ready"] .number')
+    if words != str(count):
+        raise SideFailed(f"the board shows {words} cards that are ready, not {count}")
 
 
 def measure_events(report: Report, page: Page, queue: Queue) -> None:
@@ -133,12 +150,17 @@ def measure_events(report: Report, page: Page, queue: Queue) -> None:
 
 def measure_many(report: Report, page: Page) -> None:
     page.wait_for_selector(".card")
+    check_cards(page, MANY)
     page.evaluate(_WATCH_LONG)
     column = page.locator('[data-column="ready"]')
     box: Any = column.bounding_box()
     page.mouse.move(box["x"] + 80, box["y"] + 300)
-    for _ in range(60):
-        page.mouse.wheel(0, 900)
+    for _ in range(WHEELS):
+        page.mouse.wheel(0, 2_000)
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+    last = column.locator('[aria-posinset="%d"]' % MANY)
+    page.evaluate(_TO_THE_END)
+    last.wait_for()
     card = column.locator(".card").first
     card.drag_to(page.locator('[data-column="in_progress"]'))
     page.wait_for_selector("[role=alert]")
