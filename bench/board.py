@@ -48,6 +48,8 @@ _FLAGS = (
 _PAINTED = """() => new Promise((done) => new PerformanceObserver((list) => {
   for (const each of list.getEntriesByName('first-contentful-paint')) done(each.startTime);
 }).observe({ type: 'paint', buffered: true }))"""
+_TRANSFERRED = """() => ['navigation', 'resource'].flatMap((each) => performance
+  .getEntriesByType(each)).reduce((sum, each) => sum + each.transferSize, 0)"""
 _CARDS_SEEN = """() => performance.now()"""
 _TO_THE_END = """() => { const all = document.querySelector('[data-column="ready"] .scroller');
   all.scrollTop = all.scrollHeight; }"""
@@ -113,17 +115,14 @@ def measure_paint(report: Report, page: Page, server: ServerProcess, turn: int) 
     session = page.context.new_cdp_session(page)
     session.send("Network.enable")
     session.send("Network.setCacheDisabled", {"cacheDisabled": True})
-    received: list[float] = []
-    session.on("Network.dataReceived", lambda got: received.append(got["encodedDataLength"]))
     for side, path in ((EMPTY, "/login"), (MINE, "/")):
-        received.clear()
         page.goto(f"http://127.0.0.1:{server.port}{path}")
         if side == MINE:
             page.wait_for_selector(".card")
             report.add(FIRST_CARD, MINE, turn, float(page.evaluate(_CARDS_SEEN)), "ms")
             page.wait_for_selector("html[data-ready=yes]")
             check_cards(page, FEW)
-            report.add(SENT, MINE, turn, sum(received) / 1e3, "kB")
+            report.add(SENT, MINE, turn, float(page.evaluate(_TRANSFERRED)) / 1e3, "kB")
         report.add(PAINT, side, turn, float(page.evaluate(_PAINTED)), "ms")
     session.detach()
 
@@ -158,7 +157,7 @@ def measure_many(report: Report, page: Page) -> None:
     for _ in range(WHEELS):
         page.mouse.wheel(0, 2_000)
         page.evaluate("() => new Promise(requestAnimationFrame)")
-    last = column.locator('[aria-posinset="%d"]' % MANY)
+    last = column.locator(f'[aria-posinset="{MANY}"]')
     page.evaluate(_TO_THE_END)
     last.wait_for()
     card = column.locator(".card").first
