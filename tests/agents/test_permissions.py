@@ -19,8 +19,8 @@ from agentq.contracts.agent import (
     Job,
     Launch,
     OtherPermissions,
-    Permissions,
 )
+from agentq.contracts.permissions import Permissions
 from agentq.core.errors import Invalid
 from agentq.core.values import replace
 from agentq.settings.roles import TOOLS, commands_of, own_words, permissions_of, read_role

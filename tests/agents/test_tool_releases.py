@@ -9,7 +9,8 @@ import pytest
 
 from agentq.agents.registry import agent_named
 from agentq.agents.tool_releases import KNOWN, is_older, note_on_release, too_old, version_in
-from agentq.contracts.agent import OtherPermissions, Permissions
+from agentq.contracts.agent import OtherPermissions
+from agentq.contracts.permissions import Permissions
 from agentq.core.values import replace
 from tests.agents.jobs import a_job, play
 

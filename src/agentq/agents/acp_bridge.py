@@ -36,7 +36,7 @@ from agentq.agents.acp_conversation import (
     dict_or_empty,
     emit,
 )
-from agentq.contracts.agent import Permissions
+from agentq.contracts.permissions import Permissions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

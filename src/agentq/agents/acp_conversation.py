@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentq.agents.acp_files import Outside, read_text, write_text
 from agentq.agents.acp_permissions import Answers
-from agentq.contracts.agent import Permissions
+from agentq.contracts.permissions import Permissions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from agentq.agents.acp_files import Outside, inside
 from agentq.agents.permissions import LAUNCHER, Granted, launcher_commands, sentences
-from agentq.contracts.agent import Job, Permissions
+from agentq.contracts.agent import Job
+from agentq.contracts.permissions import Permissions
 from agentq.core.reserved_names import TASK_FOLDER
 
 _LOOKING = ("read", "search", "think")

@@ -20,7 +20,8 @@ from agentq.agents.permissions import (
     sentences,
 )
 from agentq.agents.tool_releases import KNOWN, is_older
-from agentq.contracts.agent import Job, Permissions
+from agentq.contracts.agent import Job
+from agentq.contracts.permissions import Permissions
 from agentq.core.reserved_names import TASK_FOLDER
 
 _MODES = {

@@ -19,7 +19,8 @@ import json
 
 from agentq.agents.permissions import NOTHING_SAID, Granted
 from agentq.agents.tool_releases import KNOWN
-from agentq.contracts.agent import Job, Permissions
+from agentq.contracts.agent import Job
+from agentq.contracts.permissions import Permissions
 from agentq.core.errors import Invalid
 from agentq.core.reserved_names import TASK_FOLDER
 

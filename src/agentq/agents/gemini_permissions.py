@@ -23,7 +23,8 @@ from agentq.agents.permissions import (
     sentences,
 )
 from agentq.agents.tool_releases import KNOWN
-from agentq.contracts.agent import UNFIT_WORKSPACE, Job, Permissions
+from agentq.contracts.agent import UNFIT_WORKSPACE, Job
+from agentq.contracts.permissions import Permissions
 from agentq.core.errors import Invalid
 from agentq.core.reserved_names import TASK_FOLDER
 

@@ -22,7 +22,8 @@ from agentq.agents.permissions import (
     sentences,
 )
 from agentq.agents.tool_releases import KNOWN
-from agentq.contracts.agent import Job, Permissions
+from agentq.contracts.agent import Job
+from agentq.contracts.permissions import Permissions
 from agentq.core.reserved_names import TASK_FOLDER
 
 #: What changes nothing; sub-agents are held to the same rules.

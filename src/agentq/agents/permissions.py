@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentq.contracts.agent import Job, Permissions
+from agentq.contracts.agent import Job
+from agentq.contracts.permissions import Permissions
 from agentq.core.reserved_names import TASK_FOLDER
 
 #: The folder in the workspace through which work is handed in, see `worker/agent_access.py`.

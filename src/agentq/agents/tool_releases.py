@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agentq.contracts.agent import Permissions
+from agentq.contracts.permissions import Permissions
 
 _VERSION = re.compile(r"(?<![\d.])(\d{1,4})\.(\d{1,4})\.(\d{1,6})(?![\d.])")
 

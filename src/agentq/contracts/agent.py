@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentq.contracts.permissions import Permissions
 from agentq.core.prices import TokenCounts
 from agentq.core.task import NO_USAGE, Task, ToldMessage, Usage
 
@@ -46,18 +47,6 @@ class AttemptOutcome(StrEnum):
 #: Code of the `Invalid` that `Agent.launch` raises if this workspace, and no other, keeps the tool
 #: from being started.
 UNFIT_WORKSPACE = "unfit_workspace"
-
-
-class Permissions(StrEnum):
-    """What an agent may do with its own tools: the word of `permissions` in a role's settings.
-
-    Each holds what those before it hold. `agents/permissions.py` says how tools are told.
-    """
-
-    READ = "read"  # look at the workspace, and write below .agentq-task/ alone
-    EDIT = "edit"  # change the files of the workspace as well
-    RUN = "run"  # run the commands that the role names as well
-    FULL = "full"  # whatever the tool can do, unasked
 
 
 @dataclass(frozen=True, slots=True)

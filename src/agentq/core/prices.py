@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 _PER_MILLION = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCounts:
+class TokenCounts(msgspec.Struct, frozen=True):
     """Tokens that a model read and wrote. Those from its cache are a part of the input."""
 
     input: int
@@ -16,8 +15,7 @@ class TokenCounts:
     output: int
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrice:
+class TokenPrice(msgspec.Struct, frozen=True):
     """US dollars for a million tokens of each kind."""
 
     input: float

@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError
-from agentq.core.values import replace
+from agentq.core.values import fields_of, replace
 from agentq.settings.profiles import (
     NEIGHBOUR,
     SUFFIX,
@@ -188,7 +188,7 @@ class ProfileSettings:
         self.settings = found
         return tuple(
             each.name
-            for each in fields(RoleSettings)
+            for each in fields_of(RoleSettings)
             if getattr(before, each.name) != getattr(found, each.name)
         )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from agentq.contracts.agent import Permissions
+import msgspec
+
+from agentq.contracts.permissions import Permissions
 from agentq.core.access import Action, parse_grants
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
@@ -44,11 +45,10 @@ LOCK_FILES = (
 SERVED_LEASE_SECONDS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class RoleSettings:
+class RoleSettings(msgspec.Struct, frozen=True):
     """How one role works. Durations are seconds; 0 is no limit."""
 
-    limits: RoleLimits = field(default_factory=RoleLimits)
+    limits: RoleLimits = msgspec.field(default_factory=RoleLimits)
     agent: str = ""
     command: tuple[str, ...] = ()
     slots: int = 1
@@ -116,9 +116,9 @@ class RoleSettings:
     #: What its agents are told before each task: the text of an agent's profile.
     instructions: str = ""
     #: Whatever else the adapter of this agent understands.
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     #: The price list of the settings, by model or tool.
-    prices: Mapping[str, TokenPrice] = field(default_factory=dict)
+    prices: Mapping[str, TokenPrice] = msgspec.field(default_factory=dict)
 
     @property
     def price(self) -> TokenPrice | None:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentq.contracts.agent import Permissions
+from agentq.contracts.permissions import Permissions
 from agentq.core.errors import AgentqError, Invalid, NotFound, Unavailable
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task

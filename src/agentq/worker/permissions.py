@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agentq.contracts.agent import Job, Launch, Permissions
+from agentq.contracts.agent import Job, Launch
+from agentq.contracts.permissions import Permissions
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.values import replace
 from agentq.settings.roles import RoleSettings, commands_of, permissions_of
