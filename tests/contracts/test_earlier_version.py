@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from agentq.core.schedule import awaits_approval
 from agentq.core.states import DEAD_LETTERS, State
 from agentq.core.task import Usage
 from agentq.core.triggers import TRIGGERS, Release, Trigger, trigger_name
+from agentq.core.values import fields_of
 from agentq.ledger.codec import encode_details
 from agentq.ledger.ingest import judge
 from agentq.ledger.ledger import Ledger
@@ -188,7 +188,9 @@ def test_settings_are_read(tmp_path: Path) -> None:
     assert (reviewer.limits.max_running, reviewer.limits.max_review) == (3, 4)
     assert reviewer.may == {Action.READ, Action.COMMENT}
     assert (reviewer.lease, reviewer.rotate_tasks, reviewer.options) == (120, 7, {"model": "opus"})
-    unset = [each.name for each in fields(reviewer) if getattr(reviewer, each.name) is None]
+    unset = [
+        each.name for each in fields_of(type(reviewer)) if getattr(reviewer, each.name) is None
+    ]
     assert unset == [] and settings.workers["builder"].command == ("sh", "-c", "true")
 
 
