@@ -278,6 +278,27 @@ def test_an_attempt_that_was_fenced_out_meanwhile_leaves_a_dead_letter(q: Queue)
         attempt.submit("packer", "Pack.", connection=THEIRS)
 
 
+def test_a_dead_letter_that_is_opened_again_shares_the_budget_and_needs_what_it_asked_for(
+    q: Queue,
+) -> None:
+    q.submit("builder", "Build.", tree_budget={"usd": 1})
+    claim = q.claim("builder")
+    assert claim is not None
+    attempt = attempt_at(q, claim.id, claim.epoch)
+    late = attempt.submit("packer", "Pack.", resources=["crane"], connection=THEIRS)
+    claim.complete(leave_children=True)
+    q.requeue(late.id, by="ada")
+    q.submit("mover", "Move.", resources=["crane"])
+    mover = q.claim("mover")
+    assert mover is not None
+    assert q.claim("packer") is None
+    mover.complete()
+    packer = q.claim("packer")
+    assert packer is not None and packer.id == late.id
+    packer.spend(usd=2)
+    assert "by " + claim.id in q.task(late.id).details.reason
+
+
 def test_an_attempt_at_a_task_that_was_pruned(q: Queue) -> None:
     q.submit("builder", "Build.")
     claim = q.claim("builder")

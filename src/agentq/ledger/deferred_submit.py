@@ -34,6 +34,7 @@ from agentq.core.triggers import Comment, Submit
 from agentq.core.values import replace
 from agentq.ledger.codec import decode_spec, decoder, encode, encode_spec, to_task
 from agentq.ledger.pruning import check_next_names, gone_dependencies
+from agentq.ledger.shared_budgets import roots_of_new
 from agentq.ledger.submit import (
     Submitted,
     Submitter,
@@ -193,8 +194,10 @@ class DeferredSubmitter(Submitter):
                     work.apply(there[spec.id], Comment("agentq", text))
                     continue
                 decision = transition(None, Submit(spec, refused=reason), work.now)
-                row = new_row(work, decision, roles[spec.to], 0, ())
-                work.new.append(row._replace(after=(), resources=()))
+                # Opened again it needs what it asked for, and spends from the budgets it shares.
+                roots = tuple(roots_of_new(work, [spec]).get(spec.id, ()))
+                row = new_row(work, decision, roles[spec.to], 0, roots)
+                work.new.append(row._replace(after=()))
                 born.append(decision.task)
         work.finish()
         return born
