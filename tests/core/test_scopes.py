@@ -28,12 +28,14 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "read": ("person", "read tick"),
     "submit": (
         "coordinator",
-        "read submit tick comment reject verdict answer cancel requeue apply edit tell signal",
+        "read submit tick comment reject verdict answer cancel requeue apply edit tell signal"
+        " hold dispatch",
     ),
     "work": ("worker", f"read submit tick claim attest record open_circuit check_role {CUSTODY}"),
     "approve": (
         "person",
-        "read tick comment approve reject verdict answer cancel requeue apply tell signal",
+        "read tick comment approve reject verdict answer cancel requeue apply tell signal hold"
+        " dispatch",
     ),
     "admin": ("person", " ".join(Action)),
 }

@@ -140,6 +140,7 @@ DONE = t.DependencyEnded("task-0", C)
 BROKEN = t.DependencyEnded("task-0", F)
 APPROVED = t.Approve("boss")
 EDITED = A_TRIGGER["Edit"]
+HELD = A_TRIGGER["Hold"]
 
 #: How each promised outcome comes about: a task, what is said to it, and when.
 CASES: dict[Triple, Case] = {
@@ -236,6 +237,11 @@ CASES: dict[Triple, Case] = {
     (B, "Edit", P): applied(nobody_approved, EDITED),
     (B, "Edit", R): applied(BY_STATE[B], t.Edit("ed", to="other")),
     (B, "Edit", B): applied(nobody_approved, t.Edit("ed", to="worker")),
+    (P, "Hold", P): applied(BY_STATE[P], A_TRIGGER["Hold"]),
+    (R, "Hold", P): applied(submitted, A_TRIGGER["Hold"]),
+    (P, "Dispatch", P): applied(lambda: then(BY_STATE[P](), HELD), A_TRIGGER["Dispatch"]),
+    (P, "Dispatch", R): applied(lambda: then(submitted(), HELD), A_TRIGGER["Dispatch"]),
+    (R, "Dispatch", R): applied(submitted, A_TRIGGER["Dispatch"]),
     **{(s, "Cancel", X): applied(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
     **{(s, "Comment", s): applied(BY_STATE[s], t.Comment("boss", "nice")) for s in State},
     **{(s, "Tell", s): applied(BY_STATE[s], t.Tell("boss", "more")) for s in (P, R, H, V, B)},

@@ -29,6 +29,7 @@ from tests.simulation.violation import (
     FAMILY,
     FENCE,
     GRAPH,
+    HOLDS,
     INPUT,
     IRREVERSIBLE,
     LEASE,
@@ -54,6 +55,9 @@ OVER = frozenset({COMPLETE, FAILED, CANCELLED, EXPIRED})
 
 #: The promise that would be broken, and how; None if all is well.
 Objection = tuple[str, str] | None
+
+#: How a coordinator is known, which is no person.
+PROGRAM = "coordinator"
 
 HOLDER_SAYS = (
     t.Progress, t.AddArtifact, t.Spend, t.Report, t.FailAttempt, t.BlockTask, t.Release,
@@ -131,6 +135,8 @@ class Standing:
         #: Gates of its role when it was claimed; its review; what reviewers and policies did.
         self.role_gates = NO_GATES
         self.review_task, self.rounds, self.escalations = "", 0, 0
+        #: Who keeps it from starting, and how that is known; None if nobody does.
+        self.held: tuple[str, str] | None = None
         #: The attempt whose report a reviewer has accepted.
         self.accepted = 0
         #: The task that was its parent when it was submitted, by key; 0 if none was or could be.
@@ -217,7 +223,7 @@ class Standing:
         if self.state is REVIEW:
             return not self.review_task
         if self.state is PENDING:
-            return self.awaits_approval or bool(self.awaited)
+            return self.awaits_approval or bool(self.awaited) or self.held is not None
         return self.state is BLOCKED
 
     def missing_evidence(self, report: t.Report) -> list[str]:
@@ -277,6 +283,8 @@ class Standing:
             return IRREVERSIBLE, f"{self.id}: more starts than its {self.approvals} approvals"
         if self.waiting:
             return GRAPH, f"{self.id} was started before {self.waiting}"
+        if self.held is not None:
+            return HOLDS, f"{self.id} was started although {self.held[0]} holds it"
         if self.yielded:
             return FAMILY, f"{self.id} was started before its children {self.children} were over"
         if self.awaited or Counter(self.spec.wait_for) - self.came:
@@ -382,6 +390,16 @@ class Standing:
             return REVIEWS, f"{self.id} was edited, and the author's role would do it"
         return None
 
+    def _hold_ok(self, trigger: t.Hold, at: int) -> Objection:
+        return None if self.state in (PENDING, READY) else (RULES, self._words(trigger))
+
+    def _dispatch_ok(self, trigger: t.Dispatch, at: int) -> Objection:
+        if self.state not in (PENDING, READY):
+            return RULES, self._words(trigger)
+        if self.held is not None and trigger.how == PROGRAM != self.held[1]:
+            return HOLDS, f"a program dispatched {self.id}, which {self.held[0]} holds"
+        return None
+
     def _tick_ok(self, trigger: t.Tick, at: int) -> Objection:
         due = self.due_at()
         if due and at >= due:
@@ -435,6 +453,8 @@ _CHECKS: dict[type, Callable[[Standing, Any, int], Objection]] = {
     t.Stopped: Standing._stopped_ok,
     t.Requeue: Standing._requeue_ok,
     t.Edit: Standing._edit_ok,
+    t.Hold: Standing._hold_ok,
+    t.Dispatch: Standing._dispatch_ok,
     t.Tick: Standing._tick_ok,
     t.Applied: Standing._applied_ok,
     t.Comment: Standing._comment_ok,

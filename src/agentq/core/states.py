@@ -96,6 +96,11 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     (P, "Edit"): frozenset({P, R}),
     (R, "Edit"): frozenset({R, P}),
     (B, "Edit"): frozenset({P, R, B}),
+    # People keep a waiting task from starting, and let it start: at once, whatever its delay was.
+    (P, "Hold"): frozenset({P}),
+    (R, "Hold"): frozenset({P}),
+    (P, "Dispatch"): frozenset({P, R}),
+    (R, "Dispatch"): frozenset({R}),
     # A message to the agent, while there is one that works or may come; a holder takes it. After a
     # report one comes if changes are asked for.
     **{(state, "Tell"): frozenset({state}) for state in (P, R, H, V, B)},

@@ -7,9 +7,9 @@ lock and saves what it returns; nobody else changes a task.
 How to read it: one function per trigger, each a few lines of policy returning the `Step` it takes.
 `custody` has what concerns a holder, `waiting` what concerns a task without one, `children` and
 `signals` what else it may wait for, `reviews` and `approvals` what people and reviewers decide,
-`external_decisions` what else is decided from outside, `editing` what a task asks for, `steps` the
-endings they share. The states that may follow are in `states.TABLE`, and every step is held against
-it here. Before a change, know:
+`external_decisions` what else is decided from outside, `editing` what a task asks for, `holding`
+what keeps it from starting, `steps` the endings they share. The states that may follow are in
+`states.TABLE`, and every step is held against it here. Before a change, know:
 
 - Custody is `holder` + `epoch` + lease. `holder_only` is the fence: it stands first in everything
   an attempt may say. Leaving custody clears the holder, except that a cancelled task keeps it until
@@ -37,6 +37,7 @@ from agentq.core import (
     custody,
     editing,
     external_decisions,
+    holding,
     reviews,
     signals,
     waiting,
@@ -131,6 +132,8 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.Requeue: external_decisions.requeue,
     t.Applied: external_decisions.applied,
     t.Edit: editing.edit,
+    t.Hold: holding.hold,
+    t.Dispatch: holding.dispatch,
     t.Tick: waiting.tick,
     t.Comment: comments.comment,
     t.Tell: agent_messages.tell,

@@ -269,6 +269,21 @@ class Edit(msgspec.Struct, frozen=True, gc=False):
     how: str = ""
 
 
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """Somebody keeps a waiting task from starting, until it is dispatched."""
+
+    by: str
+    reason: str = ""
+    how: str = ""
+
+
+class Dispatch(msgspec.Struct, frozen=True, gc=False):
+    """Somebody ends a hold and a delay: the task starts as soon as nothing else keeps it."""
+
+    by: str
+    how: str = ""
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time passed: `now` reached the task's `wake_at`."""
 
@@ -343,6 +358,8 @@ Trigger: TypeAlias = (
     | Requeue
     | Applied
     | Edit
+    | Hold
+    | Dispatch
     | Tick
     | Comment
     | Tell
