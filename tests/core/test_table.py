@@ -110,6 +110,14 @@ def too_costly() -> Task:
     return then(costly_in_review(), t.Verdict("boss", t.Ruling.REJECT))
 
 
+def failed_once() -> Task:
+    return then(claimed(budget=Usage(usd=1)), t.FailAttempt(1, "network down"))
+
+
+def given_back() -> Task:
+    return then(claimed(budget=Usage(usd=1)), t.Release(1))
+
+
 def in_reviewers_hands(person: bool = False) -> Task:
     """Reported, and judged by a task of the role `reviewer`."""
     gates = Gates(reviewer="reviewer", person=person)
@@ -222,6 +230,15 @@ CASES: dict[Triple, Case] = {
     (B, "Tick", B): ticked(BY_STATE[B]),
     (X, "AddArtifact", X): applied(BY_STATE[X], t.AddArtifact(1, "log", 1, "0" * 64)),
     (X, "Spend", X): applied(BY_STATE[X], t.Spend(1, Usage(usd=0.5))),
+    (P, "Spend", P): applied(failed_once, t.Spend(1, Usage(usd=0.5))),
+    (P, "Spend", B): applied(failed_once, t.Spend(1, Usage(usd=2))),
+    (R, "Spend", R): applied(given_back, t.Spend(1, Usage(usd=0.5))),
+    (R, "Spend", B): applied(given_back, t.Spend(1, Usage(usd=2))),
+    **{(s, "Spend", s): applied(BY_STATE[s], t.Spend(1, Usage(usd=9))) for s in (V, B, C, F)},
+    **{
+        (s, "AddArtifact", s): applied(BY_STATE[s], t.AddArtifact(1, "output.log", 1, "0" * 64))
+        for s in (V, C)
+    },
     (X, "Stopped", X): applied(BY_STATE[X], t.Stopped(1)),
     (X, "Tick", X): ticked(BY_STATE[X]),
     (F, "Requeue", R): applied(failed_task, t.Requeue("boss")),

@@ -93,6 +93,7 @@ def said_to_all(task: Task) -> Iterator[t.Trigger]:
     yield from (t.ClaimTask("ann", LEASE_MS), t.Cancel("boss"), t.Tick())
     epoch = task.epoch
     yield from (t.Progress(epoch, 10), t.AddArtifact(epoch, "log", 1, "0"))
+    yield t.AddArtifact(epoch, "output.log", 1, "0")
     yield from (t.Spend(epoch, Usage(usd=0.2)), t.Spend(epoch, ONE_DOLLAR))
     yield from (t.Report(epoch, "done"), t.Report(epoch, "done", cost=ONE_DOLLAR))
     yield from (t.BlockTask(epoch, "what now?"), t.Stopped(epoch))

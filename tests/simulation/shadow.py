@@ -148,6 +148,7 @@ class Shadow(Gated):
         self.starts += 1
         self.holder, self.lease_end = trigger.holder, at + trigger.lease_ms
         self.report, self.role_gates, self.ended_since = None, trigger.gates, 0
+        self.late_costs = 0
         return RUNNING, []
 
     def _artifact(self, trigger: t.AddArtifact, at: int) -> Move:
@@ -156,6 +157,10 @@ class Shadow(Gated):
 
     def _spend(self, trigger: t.Spend, at: int) -> Move:
         gone, effects = self._charge(trigger.cost)
+        if self.state not in (RUNNING, CANCELLED):
+            self.late_costs += 1
+            may_start = self.state in (PENDING, READY)
+            return self._block_for("budget", at) if gone and may_start else (self.state, effects)
         if not gone or self.state is CANCELLED:
             return self.state, effects
         state, effects = self._block_for("budget", at)

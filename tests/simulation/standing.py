@@ -42,6 +42,7 @@ from tests.simulation.violation import (
 DAY_MS = 24 * 3600 * 1000
 CRASHES_MAX = 3
 EVIDENCE_KEPT = 10
+LATE_COSTS_MAX = 10
 
 PENDING, READY, RUNNING = State.PENDING, State.READY, State.IN_PROGRESS
 REVIEW, BLOCKED = State.REVIEW, State.BLOCKED
@@ -117,7 +118,7 @@ class Standing:
         self.blocked_for = ""
         self.editors: set[str] = set()
         self.failures = self.crashes = self.interruptions = 0
-        self.spent = self.extra = 0
+        self.spent = self.extra = self.late_costs = 0
         self.warned = False
         self.report: tuple[int, str, str, str, str, str] | None = None
         self.completions = self.refused_reports = 0
@@ -242,6 +243,7 @@ class Standing:
         if isinstance(trigger, HOLDER_SAYS):
             last_words = isinstance(trigger, LAST_WORDS) and self.state is CANCELLED
             held = self.state is RUNNING or (last_words and self.holder)
+            held = held or self._is_late_and_taken(trigger)
             if not held or trigger.epoch != self.epoch:
                 return FENCE, self._words(trigger)
             if isinstance(trigger, t.Report):
@@ -249,6 +251,16 @@ class Standing:
             return self._yield_ok(trigger) if isinstance(trigger, t.Yield) else None
         check = _CHECKS[type(trigger)]
         return check(self, trigger, at)
+
+    def _is_late_and_taken(self, trigger: t.Trigger) -> bool:
+        """Whether its newest attempt, which is over, may say this: what it cost, a few times; and
+        what its worker keeps of it, once it has reported."""
+        if not self.epoch or self.state in (RUNNING, CANCELLED, EXPIRED):
+            return False
+        if isinstance(trigger, t.Spend):
+            return self.late_costs < LATE_COSTS_MAX
+        reported = self.state in (REVIEW, COMPLETE) and self.report is not None
+        return isinstance(trigger, t.AddArtifact) and reported and trigger.name == "output.log"
 
     def _words(self, trigger: t.Trigger) -> str:
         return f"{trigger} while {self.id} is {self.state} at attempt {self.epoch}"

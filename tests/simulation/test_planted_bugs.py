@@ -53,7 +53,7 @@ QUICK = (
     "a_role_pays_no_token",
     "the_next_task_is_spawned_twice",
     "whatever_is_told_the_same_is_decided_alike",
-    "a_dependency_that_ends_ends_the_hold",
+    "a_signal_ends_the_hold",
     "a_program_dispatches_what_a_person_holds",
     "half_a_set_of_resources_is_kept",  # in histories of its own
 )

@@ -330,6 +330,8 @@ class TaskDetails(msgspec.Struct, frozen=True):
     mentions: tuple[Mention, ...] = ()
     #: By which the newest comments are known again.
     comment_marks: tuple[str, ...] = ()
+    #: How often its newest attempt has said what it cost after its end.
+    late_costs: int = 0
     #: Who keeps it from starting until it is dispatched; None for most tasks.
     held: HeldBack | None = None
 

@@ -15,7 +15,8 @@ what keeps it from starting, `steps` the endings they share. The states that may
   an attempt may say. Leaving custody clears the holder, except that a cancelled task keeps it until
   the holder says it has stopped or its lease ends: until then its agent may still be touching
   things, so limits and exclusive resources go on counting it, and the ledger takes its log and
-  what it cost. No other word of it counts any more.
+  what it cost. No other word of it counts any more. What the newest attempt has cost is taken
+  after any other end as well, until the next begins: an agent that reports by itself is not free.
 - Irreversible tasks never start again by themselves. Whatever ends their attempt short of a report
   blocks them for a person, and starting again needs a fresh approval.
 - `wake_at` of a task without a holder is `schedule.next_wake`, a pure function of its fields. A

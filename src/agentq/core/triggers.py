@@ -98,7 +98,8 @@ class Spend(msgspec.Struct, frozen=True, gc=False):
     The same goes for every trigger with a cost.
 
     `unless_used_up` asks to refuse a cost that uses a budget up, instead of blocking the task: a
-    holder that stops by itself hands in what it has first, and reports with the cost.
+    holder that stops by itself hands in what it has first, and reports with the cost. Of an attempt
+    that is over already there is nothing to hand in: its cost is recorded in any case.
     """
 
     epoch: int
