@@ -118,8 +118,9 @@ def test_a_hold_stands_beside_what_else_is_waited_for(what: str) -> None:
 
 
 def test_edits_leave_the_hold_and_ends_end_it() -> None:
-    edits = (t.Edit("ed", instructions="else"), t.Edit("ed", priority="high"), t.Edit("ed", "other"))
-    for edit in edits:
+    for edit in (
+        t.Edit("ed", instructions="else"), t.Edit("ed", priority="high"), t.Edit("ed", to="other")
+    ):  # fmt: skip
         edited = then(held(), edit)
         assert edited.state is State.PENDING and edited.details.held is not None
     assert then(held(), t.Cancel("boss")).details.held is None

@@ -13,7 +13,7 @@ from agentq.core.limits import LATE_COSTS_MAX
 from agentq.core.states import State
 from agentq.core.task import Task, Usage
 from agentq.core.transition import transition
-from tests.core.building import LEASE_MS, claimed, effects_of, failed_task, submitted, then
+from tests.core.building import LEASE_MS, claimed, due, effects_of, failed_task, submitted, then
 
 ONE = Usage(usd=1)
 SPEND = t.Spend(1, ONE, unless_used_up=True)
@@ -96,8 +96,7 @@ def test_what_the_worker_keeps_of_a_report_is_taken_with_it() -> None:
     with pytest.raises(Stale):
         then(ENDS["fail"](claimed()), OUTPUT)
     # What a person has called done was nobody's report.
-    asked = {"requires_approval": True, "approval_timeout_seconds": 60}
-    blocked = then(submitted(**asked), t.Tick(), at=submitted(**asked).wake_at)
+    blocked = due(submitted(requires_approval=True, approval_timeout_seconds=60)).task
     done = then(blocked, t.Answer("boss", "", t.Resolution.DONE))
     with pytest.raises(Stale):
         then(done, t.AddArtifact(0, "output.log", 1, "0"))

@@ -173,9 +173,9 @@ def _who(trigger: t.Trigger) -> str:
 def _wanted(world: World, shadow: Shadow) -> t.Trigger:
     """What the task waits for."""
     rng, kind = world.rng, rng_by(world)
-    if shadow.state is PENDING and shadow.held is not None:
-        if rng.random() < 0.6 or not (shadow.awaits_approval or shadow.awaited):
-            return t.Dispatch(kind, "stated")
+    is_held = shadow.state is PENDING and shadow.held is not None
+    if is_held and (rng.random() < 0.6 or not (shadow.awaits_approval or shadow.awaited)):
+        return t.Dispatch(kind, "stated")
     if shadow.state is REVIEW:
         ruling = t.Ruling.ACCEPT if world.healed else rng.choice(tuple(t.Ruling))
         by = shadow.report[1] if shadow.report and world.fault(0.1) else kind

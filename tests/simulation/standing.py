@@ -288,15 +288,13 @@ class Standing:
     def _claim_ok(self, trigger: t.ClaimTask, at: int) -> Objection:
         if self.state is not READY:
             broken = CANCEL if self.state is CANCELLED else RULES
-            return broken, self._words(trigger)
+            return HOLDS if self.held else broken, self._words(trigger)
         if self.awaits_approval:
             return IRREVERSIBLE, f"{self.id} was started without an approval"
         if self.spec.irreversible and self.starts >= self.approvals:
             return IRREVERSIBLE, f"{self.id}: more starts than its {self.approvals} approvals"
         if self.waiting:
             return GRAPH, f"{self.id} was started before {self.waiting}"
-        if self.held is not None:
-            return HOLDS, f"{self.id} was started although {self.held[0]} holds it"
         if self.yielded:
             return FAMILY, f"{self.id} was started before its children {self.children} were over"
         if self.awaited or Counter(self.spec.wait_for) - self.came:

@@ -59,7 +59,7 @@ def test_a_card_is_held_and_dispatched_by_dragging_it(board: Board) -> None:
     board.in_column(task.id, "ready")
     board.card(task.id).drag_to(board.column("pending"))
     held = eventually(lambda: board.queue.task(task.id).details.held)
-    assert (held.by, held.reason) == ("ann", "")
+    assert held is not None and (held.by, held.reason) == ("ann", "")
     board.in_column(task.id, "pending")
     expect(board.card(task.id)).to_contain_text("held by ann")
     expect(board.card(task.id).get_by_text("held", exact=True)).to_be_visible()

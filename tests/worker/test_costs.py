@@ -68,7 +68,7 @@ def test_what_is_added_to_a_task_is_added_to_its_roles_budget(fleet: Fleet) -> N
     assert "--max-budget-usd 2" in fleet.verdicts[-1].summary
 
 
-# -- agents that report by themselves ----------------------------------------------------------------
+# -- agents that report by themselves --------------------------------------------------------------
 
 
 def rehearsed(fleet: Fleet, *words: str) -> dict[str, Any]:

@@ -64,9 +64,7 @@ def _held_words(task: Task) -> str:
 @yes_option
 @by_option
 @pass_session
-def dispatch(
-    session: Session, /, refs: tuple[str, ...], by: str, yes: bool, **given: Any
-) -> None:
+def dispatch(session: Session, /, refs: tuple[str, ...], by: str, yes: bool, **given: Any) -> None:
     """Let tasks start that are held or delayed.
 
     It ends a hold, a delay, and the pause after a failure. The task is ready if nothing else keeps

@@ -54,9 +54,7 @@ def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
     return Refused(
         f"{name} applies to a task that is {' or '.join(able)}; {task.id} is {task.state}."
         " Nothing was changed.",
-        _REMEDIES.get(name, _REMEDY).get(
-            task.state, "See `agentq explain` for what it waits for."
-        ),
+        _REMEDIES.get(name, _REMEDY).get(task.state, "See `agentq explain` for what it waits for."),
         code="wrong_state",
     )
 

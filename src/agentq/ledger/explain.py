@@ -117,9 +117,8 @@ def _held(task: Task) -> list[Cause]:
         return []
     why = f": {held.reason.rstrip('.')}" if held.reason else ""
     first = "" if task.state is State.PENDING else " once that is answered"
-    return [
-        (f"it is held by {held.by} since {iso(held.at)}{why}", f"`agentq dispatch {task.id}`{first}")
-    ]
+    cause = f"it is held by {held.by} since {iso(held.at)}{why}"
+    return [(cause, f"`agentq dispatch {task.id}`{first}")]
 
 
 def _ready(task: Task, facts: Facts) -> list[Cause]:
