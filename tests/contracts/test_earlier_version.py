@@ -46,12 +46,12 @@ CLOSED_AT = 1_700_007_354_000
 #: What a task has since then, as it stands for one of that time; and what a role has.
 FIELDS_SINCE: dict[str, Any] = {
     "denied": 0, "messages": [], "applied": None, "asked_of": None, "children": [], "data": None,
-    "ended_children": {}, "review_task": None, "score": None, "signals": [],
+    "ended_children": {}, "review_task": None, "score": None, "signals": [], "held": None,
 }  # fmt: skip
 #: Triggers that have come since.
 TRIGGERS_SINCE = {
     "Edit", "Applied", "Tell", "TakeMessages", "ReviewFailed", "Yield", "ChildrenSubmitted",
-    "Signal",
+    "Signal", "Hold", "Dispatch",
 }  # fmt: skip
 SETTINGS_SINCE = (
     "snapshot_bytes", "min_score", "max_rounds", "permissions", "commands", "rate", "burst",

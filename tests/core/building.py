@@ -91,6 +91,8 @@ A_TRIGGER: dict[str, t.Trigger] = {
     "Requeue": t.Requeue("boss"),
     "Applied": t.Applied("boss", "0" * 40, "main"),
     "Edit": t.Edit("ed", instructions="do something else"),
+    "Hold": t.Hold("boss", "not now"),
+    "Dispatch": t.Dispatch("boss"),
     "Tick": t.Tick(),
     "Comment": t.Comment("boss", "nice"),
     "Tell": t.Tell("boss", "keep the old page"),

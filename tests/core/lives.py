@@ -151,6 +151,8 @@ SAYINGS: dict[str, list[Said]] = {
     "Edit": _of_anybody(
         t.Edit, PEOPLE, ("", "other"), ("",), ("", "high"), ("", "do that"), ("", "0" * 64)
     ),
+    "Hold": _of_anybody(t.Hold, PEOPLE, ("", "not now"), ("stated", "coordinator")),
+    "Dispatch": _of_anybody(t.Dispatch, PEOPLE, ("stated", "coordinator")),
     "Tick": _of_anybody(t.Tick),
     "Comment": [
         *_of_anybody(t.Comment, PEOPLE, ("hm",)),
@@ -161,7 +163,7 @@ SAYINGS: dict[str, list[Said]] = {
     "RefuseReport": _of_attempt(t.RefuseReport, ("ann",), ("completed", "failed")),
 }
 #: What leads somewhere is drawn more often than what ends everything.
-_RARE = {"Cancel", "Reject", "Comment", "Tell", "TakeMessages", "RefuseReport"}
+_RARE = {"Cancel", "Reject", "Hold", "Comment", "Tell", "TakeMessages", "RefuseReport"}
 _ALLOWED: dict[State, list[str]] = {
     state: [
         name

@@ -54,6 +54,8 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "requeue": ("", "", ANY),
     "apply": ("", "", ANY),
     "edit": ("", "", ANY),
+    "hold": ("", "", ANY),
+    "dispatch": ("", "", ANY),
     "tell": ("", "", ANY),
     "signal": ("descendant", "", ANY),
     "receive": ("", "own", ""),

@@ -267,6 +267,17 @@ def test_every_millisecond_is_in_one_phase(history: Life) -> None:
     assert spent == history.task.details.spent
 
 
+def test_a_hold_counts_before_an_approval_and_after_the_rest() -> None:
+    found = life(
+        (10, t.Hold("kim")), (20, t.Edit("ed", title="other")), (30, t.Dispatch("kim")), until=40
+    )
+    assert phases(found) == [("waiting_for_slot", 10), ("held", 20), ("waiting_for_slot", 10)]
+    asked = life((10, t.Hold("kim")), (30, t.Approve("boss")), until=40, requires_approval=True)
+    assert phases(asked) == [("waiting_for_approval", 10), ("held", 30)]
+    delayed = life((10, t.Hold("kim")), (60_000, t.Tick()), until=60_005, delay_seconds=60)
+    assert phases(delayed) == [("delayed", 60_000), ("held", 5)]
+
+
 def test_a_bottleneck_in_words() -> None:
     for phase in set(Phase) - {Phase.WORKING}:
         said = in_words(phase, "builder", 90_000)

@@ -23,17 +23,18 @@ from agentq.core.errors import Invalid
 from agentq.core.scopes import SCOPES, principal_of_scopes
 
 CUSTODY = "renew progress put_artifact spend comment complete fail block release yield stop receive"
+GOING = "signal hold dispatch"
 #: scope -> (kind, actions). Written by hand from what was promised, not derived from the table.
 EXPECTED: dict[str, tuple[str, str]] = {
     "read": ("person", "read tick"),
     "submit": (
         "coordinator",
-        "read submit tick comment reject verdict answer cancel requeue apply edit tell signal",
+        f"read submit tick comment reject verdict answer cancel requeue apply edit tell {GOING}",
     ),
     "work": ("worker", f"read submit tick claim attest record open_circuit check_role {CUSTODY}"),
     "approve": (
         "person",
-        "read tick comment approve reject verdict answer cancel requeue apply tell signal",
+        f"read tick comment approve reject verdict answer cancel requeue apply tell {GOING}",
     ),
     "admin": ("person", " ".join(Action)),
 }

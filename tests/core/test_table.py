@@ -110,6 +110,14 @@ def too_costly() -> Task:
     return then(costly_in_review(), t.Verdict("boss", t.Ruling.REJECT))
 
 
+def failed_once() -> Task:
+    return then(claimed(budget=Usage(usd=1)), t.FailAttempt(1, "network down"))
+
+
+def given_back() -> Task:
+    return then(claimed(budget=Usage(usd=1)), t.Release(1))
+
+
 def in_reviewers_hands(person: bool = False) -> Task:
     """Reported, and judged by a task of the role `reviewer`."""
     gates = Gates(reviewer="reviewer", person=person)
@@ -140,6 +148,7 @@ DONE = t.DependencyEnded("task-0", C)
 BROKEN = t.DependencyEnded("task-0", F)
 APPROVED = t.Approve("boss")
 EDITED = A_TRIGGER["Edit"]
+HELD = A_TRIGGER["Hold"]
 
 #: How each promised outcome comes about: a task, what is said to it, and when.
 CASES: dict[Triple, Case] = {
@@ -221,6 +230,15 @@ CASES: dict[Triple, Case] = {
     (B, "Tick", B): ticked(BY_STATE[B]),
     (X, "AddArtifact", X): applied(BY_STATE[X], t.AddArtifact(1, "log", 1, "0" * 64)),
     (X, "Spend", X): applied(BY_STATE[X], t.Spend(1, Usage(usd=0.5))),
+    (P, "Spend", P): applied(failed_once, t.Spend(1, Usage(usd=0.5))),
+    (P, "Spend", B): applied(failed_once, t.Spend(1, Usage(usd=2))),
+    (R, "Spend", R): applied(given_back, t.Spend(1, Usage(usd=0.5))),
+    (R, "Spend", B): applied(given_back, t.Spend(1, Usage(usd=2))),
+    **{(s, "Spend", s): applied(BY_STATE[s], t.Spend(1, Usage(usd=9))) for s in (V, B, C, F)},
+    **{
+        (s, "AddArtifact", s): applied(BY_STATE[s], t.AddArtifact(1, "output.log", 1, "0" * 64))
+        for s in (V, C)
+    },
     (X, "Stopped", X): applied(BY_STATE[X], t.Stopped(1)),
     (X, "Tick", X): ticked(BY_STATE[X]),
     (F, "Requeue", R): applied(failed_task, t.Requeue("boss")),
@@ -236,6 +254,11 @@ CASES: dict[Triple, Case] = {
     (B, "Edit", P): applied(nobody_approved, EDITED),
     (B, "Edit", R): applied(BY_STATE[B], t.Edit("ed", to="other")),
     (B, "Edit", B): applied(nobody_approved, t.Edit("ed", to="worker")),
+    (P, "Hold", P): applied(BY_STATE[P], A_TRIGGER["Hold"]),
+    (R, "Hold", P): applied(submitted, A_TRIGGER["Hold"]),
+    (P, "Dispatch", P): applied(lambda: then(BY_STATE[P](), HELD), A_TRIGGER["Dispatch"]),
+    (P, "Dispatch", R): applied(lambda: then(submitted(), HELD), A_TRIGGER["Dispatch"]),
+    (R, "Dispatch", R): applied(submitted, A_TRIGGER["Dispatch"]),
     **{(s, "Cancel", X): applied(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
     **{(s, "Comment", s): applied(BY_STATE[s], t.Comment("boss", "nice")) for s in State},
     **{(s, "Tell", s): applied(BY_STATE[s], t.Tell("boss", "more")) for s in (P, R, H, V, B)},

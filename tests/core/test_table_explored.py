@@ -56,7 +56,7 @@ _SPECS: tuple[Spec, ...] = (
 SPECS = tuple(replace(spec, title=f"spec {number}") for number, spec in enumerate(_SPECS))
 CHILD = ("task-8",)
 #: What tasks with children, signals and reviewers need not be told as well.
-PLAIN = {"FailAttempt", "Spend", "Answer", "Release", "Edit"}
+PLAIN = {"FailAttempt", "Spend", "Answer", "Release", "Edit", "Hold"}
 
 
 def sayings(task: Task) -> Iterator[t.Trigger]:
@@ -93,6 +93,7 @@ def said_to_all(task: Task) -> Iterator[t.Trigger]:
     yield from (t.ClaimTask("ann", LEASE_MS), t.Cancel("boss"), t.Tick())
     epoch = task.epoch
     yield from (t.Progress(epoch, 10), t.AddArtifact(epoch, "log", 1, "0"))
+    yield t.AddArtifact(epoch, "output.log", 1, "0")
     yield from (t.Spend(epoch, Usage(usd=0.2)), t.Spend(epoch, ONE_DOLLAR))
     yield from (t.Report(epoch, "done"), t.Report(epoch, "done", cost=ONE_DOLLAR))
     yield from (t.BlockTask(epoch, "what now?"), t.Stopped(epoch))
@@ -108,6 +109,7 @@ def said_to_all(task: Task) -> Iterator[t.Trigger]:
     yield t.Applied("boss", "0" * 40)
     yield t.Edit("ed", instructions="do something else")
     yield t.Edit("ed", to="other")
+    yield from (t.Hold("boss"), t.Dispatch("boss"))
     yield t.RefuseReport(task.epoch - 1, "ann", "completed")
 
 
@@ -135,6 +137,7 @@ def sketch(task: Task) -> tuple[object, ...]:
         bool(details.children), bool(details.ended_since), details.yielded,
         details.awaited_signals, any(not each.is_taken for each in details.signals),
         bool(details.review_task), bool(details.accepted_epoch), details.escalations,
+        bool(details.held),
     )  # fmt: skip
 
 
@@ -237,6 +240,10 @@ def test_custody_and_time_add_up_in_every_task(explored: Explored) -> None:
         if task.is_terminal:
             assert not task.details.waiting_on, task.details.reason
             assert not task.details.yielded and not task.details.awaited_signals
+            assert not task.details.held
+        # Nothing that is held can be claimed.
+        if task.details.held:
+            assert task.state in (State.PENDING, State.BLOCKED)
         # Only one that nobody has may have yielded, and only to somebody.
         if task.details.yielded:
             assert task.details.children

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agentq.core import triggers as t
-from agentq.core.access import Principal, PrincipalKind, approves_own, check_edit, coordinator
+from agentq.core.access import (
+    Action,
+    Principal,
+    PrincipalKind,
+    approves_own,
+    check_submitter,
+    coordinator,
+)
 from agentq.core.digests import spec_digest
 from agentq.core.editing import NEW_TEXT
 from agentq.core.effects import Announce, Notify
@@ -144,8 +151,8 @@ def test_a_trigger_that_the_log_cannot_keep() -> None:
 
 
 def test_a_coordinator_edits_what_it_asked_for_itself() -> None:
-    check_edit(coordinator("coordinator"), submitted())
-    check_edit(Principal(PrincipalKind.PERSON, "ann"), submitted())
+    check_submitter(coordinator("coordinator"), Action.EDIT, submitted())
+    check_submitter(Principal(PrincipalKind.PERSON, "ann"), Action.EDIT, submitted())
     with pytest.raises(Refused, match="boss has submitted it") as caught:
-        check_edit(coordinator("ci"), submitted(sender="boss"))
+        check_submitter(coordinator("ci"), Action.EDIT, submitted(sender="boss"))
     assert caught.value.code == "not_permitted"

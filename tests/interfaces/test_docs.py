@@ -194,7 +194,7 @@ def test_every_state_and_trigger_is_explained() -> None:
     assert missing([*TRIGGERS], page, "\n| **{}** | ") == []
     assert missing([str(kind) for kind in FailureKind], page, "`{}`") == []
     assert len(State) == 9 and "one of nine states" in page
-    assert len(TRIGGERS) == 28 and "one of twenty-eight triggers" in page
+    assert len(TRIGGERS) == 30 and "one of thirty triggers" in page
 
 
 def test_every_setting_is_explained() -> None:

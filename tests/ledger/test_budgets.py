@@ -75,10 +75,25 @@ def test_what_was_refused_costs_nothing(env: LedgerEnv) -> None:
     env.report()
     for _ in range(2):
         with pytest.raises(Refused):
-            env.ledger.spend(key, 1, FIVE)
+            env.ledger.spend(key, 2, FIVE)
     # Nor does a report that is told twice cost twice.
     env.ledger.report(key, Report(1, "done", cost=FIVE))
     assert env.ledger.queries.costs("role") == {}
+
+
+def test_what_is_known_after_a_report_counts_for_the_day_and_for_the_tree(env: LedgerEnv) -> None:
+    daily(env, usd=5.0)
+    env.submit("root", tree_budget=Usage(usd=4.0))
+    for name in ("task-1", "next"):
+        env.submit(name, parent="root")
+    key = env.start("task-1").key
+    env.report("task-1")
+    env.ledger.spend(key, 1, FIVE)
+    assert env.task("task-1").details.spent == FIVE
+    assert env.ledger.queries.costs("role") == {"worker": FIVE}
+    assert env.claim(2) == []
+    causes = env.causes("next")
+    assert "5 of 5 usd are spent" in causes and "5 of 4 usd are spent by root" in causes
 
 
 def test_a_task_that_does_not_fit_is_passed_over(env: LedgerEnv) -> None:

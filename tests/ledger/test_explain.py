@@ -37,6 +37,13 @@ def _blocked_by_budget(env: LedgerEnv) -> None:
     env.spend("task-1", 2)
 
 
+def _held_and_not_approved(env: LedgerEnv) -> None:
+    key = env.submit(requires_approval=True, approval_timeout_seconds=60)
+    env.ledger.apply(key, t.Hold("kim"))
+    env.clock.forward(61)
+    env.ledger.tick()
+
+
 def _resource_held(env: LedgerEnv) -> None:
     env.submit("first", resources=("repo",))
     env.start("first")
@@ -165,6 +172,18 @@ CAUSES: dict[str, tuple[Callable[[LedgerEnv], object], list[str]]] = {
         ["a person's verdict is missing, because its review task-1.review-1 is cancelled"],
     ),
     "a delay": (lambda env: env.submit(delay_seconds=90), ["delayed", "in 1m30s"]),
+    "somebody who holds it": (
+        lambda env: env.ledger.apply(env.submit(), t.Hold("kim", "not now.")),
+        ["it is held by kim since 2023-11-14T22:13:20.000Z: not now"],
+    ),
+    "somebody who holds it without a word": (
+        lambda env: env.ledger.apply(env.submit(), t.Hold("kim")),
+        ["it is held by kim since 2023-11-14T22:13:20.000Z"],
+    ),
+    "somebody who holds it, and an answer before": (
+        _held_and_not_approved,
+        ["nobody approved it within 60 s", "it is held by kim since"],
+    ),
     "a backoff": (_backing_off, ["backing off after a failure", "in 5s"]),
     "a time that came unnoticed": (
         lambda env: (env.submit(delay_seconds=5), env.clock.forward(6)),
@@ -303,3 +322,17 @@ def test_changes_requested_are_no_obstacle(env: LedgerEnv) -> None:
     _in_review(env)
     env.ledger.verdict(env.key("task-1"), "boss", t.Ruling.CHANGES, "add tests")
     assert "can be claimed now" in env.causes()
+
+
+def test_what_ends_a_hold_or_a_delay(env: LedgerEnv) -> None:
+    key = env.submit(delay_seconds=90)
+    env.ledger.apply(key, t.Hold("kim", "not now"))
+    assert [remedy for _, remedy in env.ledger.queries.explain(key).causes] == [
+        "wait; `agentq dispatch task-1` lets it start at once", "`agentq dispatch task-1`",
+    ]  # fmt: skip
+
+
+def test_a_hold_is_ended_after_the_answer(env: LedgerEnv) -> None:
+    _held_and_not_approved(env)
+    causes = env.ledger.queries.explain(env.key("task-1")).causes
+    assert causes[-1][1] == "`agentq dispatch task-1` once that is answered"

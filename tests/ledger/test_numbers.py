@@ -89,6 +89,29 @@ def test_what_was_counted_and_what_came_since_add_up(env: LedgerEnv) -> None:
     assert len(numbers(env).numbers("1h", "").samples) == 2
 
 
+def test_what_moves_nothing_ends_nothing_a_second_time(env: LedgerEnv) -> None:
+    """A cost and a remark that come after an end, which was counted before."""
+    key = env.submit()
+    env.start()
+    env.ledger.apply(key, t.FailAttempt(1, "no", t.FailureKind.INVALID))
+    numbers(env).count()
+    env.ledger.apply(key, t.Spend(1, Usage(usd=1)))
+    env.ledger.apply(key, t.Comment("kim", "a pity"))
+    numbers(env).count()
+    found = by_role(env)["worker"]
+    assert (found.dead, found.cost) == (1, Usage(usd=1))
+
+
+def test_a_cost_that_blocks_a_task_ends_its_attempt(env: LedgerEnv) -> None:
+    key = env.submit(budget=Usage(usd=1))
+    env.start()
+    numbers(env).count()
+    env.clock.forward(4)
+    env.ledger.apply(key, t.Spend(1, Usage(usd=1)))
+    numbers(env).count()
+    assert by_role(env)["worker"].processing == latencies_of([4_000])
+
+
 def test_a_long_log_is_counted_page_by_page(
     env: LedgerEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,20 @@ def test_files_of_an_attempt_that_is_fenced_out_meanwhile_are_not_kept(
     assert place.problems() == []
 
 
+def test_what_a_worker_keeps_is_taken_after_its_agent_has_reported(place: Place) -> None:
+    task, service = place.claimed(), place.service
+    service.complete(access.attempt(task.id, 1, "builder"), task.id, 1, "by itself")
+    service.put_artifacts(WORKER, task.id, 1, [("output.log", b"what it printed")])
+    assert [row.name for row in service.artifacts(ANN, task.id)] == ["output.log"]
+    # No other file, and nothing of the agent itself.
+    late = [("output-2.log", b"x"), ("notes.md", b"x")]
+    for who, files in ((WORKER, late), (access.attempt(task.id, 1, "builder"), late[:1])):
+        with pytest.raises(Refused):
+            service.put_artifacts(who, task.id, 1, files)
+    assert not place.stored("output-2.log") and not place.stored("notes.md")
+    assert place.problems() == []
+
+
 @pytest.mark.parametrize("kind", ["bytes", "path", "file"])
 def test_a_report_said_again_is_known_by_its_result_whatever_that_comes_in(
     place: Place, tmp_path: Path, kind: str

@@ -32,7 +32,7 @@ class Endings(Standing):
         if self.awaits_approval and not self.asked_at:
             self.asked_at, self.remind_at, self.escalations = at, at + self.remind_ms, 0
             effects.append(("notify", "Notify", "approval_wanted"))
-        held_back = self.yielded or self.awaited
+        held_back = self.yielded or self.awaited or self.held is not None
         if self.waiting or self.not_before or self.awaits_approval or held_back:
             return PENDING, effects
         return READY, [("delivery", "Announce", self.spec.to)]

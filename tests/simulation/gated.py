@@ -1,11 +1,12 @@
-"""What holds a task back by its shadow: reviewers, approval policies, children, signals."""
+"""What holds a task back by its shadow: reviewers, approval policies, children, signals, people."""
 
 from __future__ import annotations
 
 from agentq.core import triggers as t
 from agentq.core.task import NO_POLICY, OnTimeout
 from tests.simulation.endings import Endings, Expected, Move
-from tests.simulation.standing import FAILED, PENDING, REVIEW
+from tests.simulation.standing import FAILED, PENDING, PROGRAM, REVIEW
+from tests.simulation.violation import HOLDS, Violation
 
 _REVIEW_WANTED: Expected = ("notify", "Notify", "review_wanted")
 
@@ -87,6 +88,20 @@ class Gated(Endings):
         """Never what cannot be undone; and that people are silent does not stand for a reviewer."""
         reviewed = self.state is not REVIEW or not self.gates.reviewer
         return not self.spec.irreversible and (reviewed or self.accepted == self.epoch)
+
+    # -- holds -----------------------------------------------------------------------------------
+
+    def _hold(self, trigger: t.Hold, at: int) -> Move:
+        if self.held is not None and not (self.held[1] == PROGRAM != trigger.how):
+            raise Violation(HOLDS, f"{self.id} was held by {self.held} already, then {trigger}")
+        self.held = (trigger.by, trigger.how)
+        return PENDING, []
+
+    def _dispatch(self, trigger: t.Dispatch, at: int) -> Move:
+        if self.held is None and not self.not_before:
+            raise Violation(HOLDS, f"{self.id} was neither held nor delayed, then {trigger}")
+        self.held, self.not_before = None, 0
+        return self._queue(at)
 
     # -- children and signals --------------------------------------------------------------------
 

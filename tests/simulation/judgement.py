@@ -17,7 +17,9 @@ from agentq.core.triggers import (
     ChildrenSubmitted,
     ClaimTask,
     DependencyEnded,
+    Dispatch,
     Event,
+    Hold,
     RefuseReport,
     Report,
     ReviewFailed,
@@ -42,6 +44,7 @@ from tests.simulation.violation import (
     DRAIN,
     FAMILY,
     FENCE,
+    HOLDS,
     INPUT,
     LEASE,
     LIMITS,
@@ -297,6 +300,10 @@ class Judge:
         )
         if (answer.state, answer.epoch) != (shadow.state, shadow.epoch) and not carried_on:
             raise Violation(LOST, f"the answer {answer} to {told} is not what was committed")
+        if isinstance(told, Hold) and answer.details.held is None:
+            raise Violation(HOLDS, f"{told} was accepted, and {answer} is not held")
+        if isinstance(told, Dispatch) and (answer.details.held or answer.details.not_before):
+            raise Violation(HOLDS, f"{told} was accepted, and {answer} is kept back")
         if answer.state is COMPLETE and not isinstance(told, ClaimTask):
             told_by = (type(told).__name__, answer.epoch, answer.summary)
             accepted = self.completions.setdefault(key, set())

@@ -11,7 +11,7 @@ from tests.simulation.calls import Call, apply
 from tests.simulation.model import body_of
 from tests.simulation.shadow import Shadow
 from tests.simulation.specs import ROLES, SENDERS, SIGNAL_NAMES
-from tests.simulation.standing import BLOCKED, EXPIRED, FAILED, PENDING, REVIEW
+from tests.simulation.standing import BLOCKED, EXPIRED, FAILED, PENDING, PROGRAM, READY, REVIEW
 
 if TYPE_CHECKING:
     from tests.simulation.world import Script, World
@@ -145,6 +145,27 @@ def people(world: World) -> Script:
             world.do(call)
 
 
+def holders(world: World) -> Script:
+    """Hold what waits, and dispatch it: people, and programs that must not dispatch all of it."""
+    rng = world.rng
+    while not world.healed:
+        yield world.some_time() // 2
+        shadows = list(world.model.shadows.values())
+        waiting = [each for each in shadows if each.state in (PENDING, READY)]
+        kept = [each for each in waiting if each.held is not None or each.not_before]
+        if not shadows:
+            continue
+        how = rng.choice(("stated", "stated", PROGRAM))
+        by = "ci" if how == PROGRAM else rng_by(world)
+        shadow = rng.choice(kept if kept and rng.random() < 0.5 else waiting or shadows)
+        trigger: t.Trigger = t.Hold(by, rng.choice(("", "not now")), how)
+        if shadow in kept and rng.random() < 0.7:
+            trigger = t.Dispatch(by, how)
+        if world.fault(0.1):
+            shadow = rng.choice(shadows)
+        world.do(apply(by, world.ledger(), shadow.key, trigger))
+
+
 def _who(trigger: t.Trigger) -> str:
     return str(getattr(trigger, "by", "somebody"))
 
@@ -152,6 +173,9 @@ def _who(trigger: t.Trigger) -> str:
 def _wanted(world: World, shadow: Shadow) -> t.Trigger:
     """What the task waits for."""
     rng, kind = world.rng, rng_by(world)
+    is_held = shadow.state is PENDING and shadow.held is not None
+    if is_held and (rng.random() < 0.6 or not (shadow.awaits_approval or shadow.awaited)):
+        return t.Dispatch(kind, "stated")
     if shadow.state is REVIEW:
         ruling = t.Ruling.ACCEPT if world.healed else rng.choice(tuple(t.Ruling))
         by = shadow.report[1] if shadow.report and world.fault(0.1) else kind

@@ -10,6 +10,8 @@ from tests.simulation.faults import NO_FAULTS, FaultRates
 from tests.simulation.specs import FEATURES, KINSHIP
 
 HOUR_MS = 3_600_000
+#: In so many of all histories tasks are held.
+HOLDS_SHARE = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Profile:
     bad_surroundings: bool = False
     #: How tasks are related (`specs.KINSHIP`): in half of the histories not at all.
     kinship: frozenset[str] = frozenset()
+    #: Whether somebody holds tasks, and dispatches them.
+    holds: bool = False
 
     @classmethod
     def draw(cls, rng: Random, steps: int = 0) -> Profile:
@@ -58,6 +62,11 @@ class Profile:
     def among_relatives(self, kinship: frozenset[str]) -> Profile:
         """The same where tasks make others: fewer to begin with, and more time with faults."""
         return replace(self, kinship=kinship, tasks=(self.tasks + 4) // 3, steps=self.steps + 20)
+
+
+def draw_holds(seed: int) -> bool:
+    """Whether tasks are held in a history, drawn apart likewise."""
+    return Random(f"holding {seed}").random() < HOLDS_SHARE
 
 
 def draw_kinship(seed: int) -> frozenset[str]:

@@ -18,7 +18,16 @@ from tests.simulation.following import following
 from tests.simulation.model import Model
 from tests.simulation.shadow import Shadow
 from tests.simulation.standing import COMPLETE, FAILED, PENDING, REVIEW
-from tests.simulation.violation import CANCEL, FAMILY, GRAPH, POLICY, REVIEWS, SIGNALS, Violation
+from tests.simulation.violation import (
+    CANCEL,
+    FAMILY,
+    GRAPH,
+    HOLDS,
+    POLICY,
+    REVIEWS,
+    SIGNALS,
+    Violation,
+)
 
 #: Who decides where time or a review did: no person's name belongs there.
 SYSTEM, BY_POLICY = "agentq", "approval-policy"
@@ -77,6 +86,9 @@ class RelationChecker:
                 SIGNALS, f"{shadow.id} keeps {kept} and waits for {details.awaited_signals};"
                 f" {+shadow.kept} and {shadow.awaited} were due",
             )  # fmt: skip
+        held = (details.held.by, details.held.how) if details.held else None
+        if held != shadow.held:
+            raise Violation(HOLDS, f"{shadow.id} is held by {held}, not {shadow.held}")
         noted = (set(details.children), details.yielded)
         if noted != (set(shadow.children), shadow.yielded):
             raise Violation(FAMILY, f"{shadow.id} noted {noted}, not {shadow.children}")

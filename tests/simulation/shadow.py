@@ -37,6 +37,7 @@ from tests.simulation.violation import (
     FAMILY,
     FENCE,
     GRAPH,
+    HOLDS,
     IRREVERSIBLE,
     POLICY,
     REVIEWS,
@@ -64,17 +65,19 @@ class Shadow(Gated):
             self.holder = ""
         if state in OVER and not isinstance(trigger, t.RefuseReport | t.Comment):
             self.waiting, self.not_before = (), 0
-            self.yielded, self.awaited = "", []
+            self.yielded, self.awaited, self.held = "", [], None
         if (event.state, event.epoch) != (state, self.epoch):
             raise Violation(
-                self._blame(trigger, before),
+                self._blame(trigger, before, event.state),
                 f"{self.id}: {trigger} led from {before} to {event.state}, attempt {event.epoch};"
                 f" {state}, attempt {self.epoch} was due",
             )
         self.state = state
         return effects
 
-    def _blame(self, trigger: t.Trigger, before: State) -> str:
+    def _blame(self, trigger: t.Trigger, before: State, after: State) -> str:
+        if isinstance(trigger, t.Hold | t.Dispatch) or (self.held and after is READY):
+            return HOLDS
         uncertain = isinstance(trigger, t.Tick | t.FailAttempt | t.Release) and before is RUNNING
         if self.spec.irreversible and (uncertain or self.awaits_approval):
             return IRREVERSIBLE
@@ -145,6 +148,7 @@ class Shadow(Gated):
         self.starts += 1
         self.holder, self.lease_end = trigger.holder, at + trigger.lease_ms
         self.report, self.role_gates, self.ended_since = None, trigger.gates, 0
+        self.late_costs = 0
         return RUNNING, []
 
     def _artifact(self, trigger: t.AddArtifact, at: int) -> Move:
@@ -153,6 +157,10 @@ class Shadow(Gated):
 
     def _spend(self, trigger: t.Spend, at: int) -> Move:
         gone, effects = self._charge(trigger.cost)
+        if self.state not in (RUNNING, CANCELLED):
+            self.late_costs += 1
+            may_start = self.state in (PENDING, READY)
+            return self._block_for("budget", at) if gone and may_start else (self.state, effects)
         if not gone or self.state is CANCELLED:
             return self.state, effects
         state, effects = self._block_for("budget", at)
@@ -318,6 +326,8 @@ _MOVES: dict[type, Callable[[Shadow, Any, int], Move]] = {
     t.Stopped: Shadow._stopped,
     t.Requeue: Shadow._requeue,
     t.Edit: Shadow._edit,
+    t.Hold: Shadow._hold,
+    t.Dispatch: Shadow._dispatch,
     t.Tick: Shadow._tick,
     t.Applied: Shadow._stays,
     t.Comment: Shadow._stays,

@@ -29,6 +29,7 @@ from tests.simulation.violation import (
     FAMILY,
     FENCE,
     GRAPH,
+    HOLDS,
     INPUT,
     IRREVERSIBLE,
     LEASE,
@@ -41,6 +42,7 @@ from tests.simulation.violation import (
 DAY_MS = 24 * 3600 * 1000
 CRASHES_MAX = 3
 EVIDENCE_KEPT = 10
+LATE_COSTS_MAX = 10
 
 PENDING, READY, RUNNING = State.PENDING, State.READY, State.IN_PROGRESS
 REVIEW, BLOCKED = State.REVIEW, State.BLOCKED
@@ -54,6 +56,9 @@ OVER = frozenset({COMPLETE, FAILED, CANCELLED, EXPIRED})
 
 #: The promise that would be broken, and how; None if all is well.
 Objection = tuple[str, str] | None
+
+#: How a coordinator is known, which is no person.
+PROGRAM = "coordinator"
 
 HOLDER_SAYS = (
     t.Progress, t.AddArtifact, t.Spend, t.Report, t.FailAttempt, t.BlockTask, t.Release,
@@ -113,7 +118,7 @@ class Standing:
         self.blocked_for = ""
         self.editors: set[str] = set()
         self.failures = self.crashes = self.interruptions = 0
-        self.spent = self.extra = 0
+        self.spent = self.extra = self.late_costs = 0
         self.warned = False
         self.report: tuple[int, str, str, str, str, str] | None = None
         self.completions = self.refused_reports = 0
@@ -131,6 +136,8 @@ class Standing:
         #: Gates of its role when it was claimed; its review; what reviewers and policies did.
         self.role_gates = NO_GATES
         self.review_task, self.rounds, self.escalations = "", 0, 0
+        #: Who keeps it from starting, and how that is known; None if nobody does.
+        self.held: tuple[str, str] | None = None
         #: The attempt whose report a reviewer has accepted.
         self.accepted = 0
         #: The task that was its parent when it was submitted, by key; 0 if none was or could be.
@@ -217,7 +224,7 @@ class Standing:
         if self.state is REVIEW:
             return not self.review_task
         if self.state is PENDING:
-            return self.awaits_approval or bool(self.awaited)
+            return self.awaits_approval or bool(self.awaited) or self.held is not None
         return self.state is BLOCKED
 
     def missing_evidence(self, report: t.Report) -> list[str]:
@@ -236,6 +243,7 @@ class Standing:
         if isinstance(trigger, HOLDER_SAYS):
             last_words = isinstance(trigger, LAST_WORDS) and self.state is CANCELLED
             held = self.state is RUNNING or (last_words and self.holder)
+            held = held or self._is_late_and_taken(trigger)
             if not held or trigger.epoch != self.epoch:
                 return FENCE, self._words(trigger)
             if isinstance(trigger, t.Report):
@@ -243,6 +251,16 @@ class Standing:
             return self._yield_ok(trigger) if isinstance(trigger, t.Yield) else None
         check = _CHECKS[type(trigger)]
         return check(self, trigger, at)
+
+    def _is_late_and_taken(self, trigger: t.Trigger) -> bool:
+        """Whether its newest attempt, which is over, may say this: what it cost, a few times; and
+        what its worker keeps of it, once it has reported."""
+        if not self.epoch or self.state in (RUNNING, CANCELLED, EXPIRED):
+            return False
+        if isinstance(trigger, t.Spend):
+            return self.late_costs < LATE_COSTS_MAX
+        reported = self.state in (REVIEW, COMPLETE) and self.report is not None
+        return isinstance(trigger, t.AddArtifact) and reported and trigger.name == "output.log"
 
     def _words(self, trigger: t.Trigger) -> str:
         return f"{trigger} while {self.id} is {self.state} at attempt {self.epoch}"
@@ -270,7 +288,7 @@ class Standing:
     def _claim_ok(self, trigger: t.ClaimTask, at: int) -> Objection:
         if self.state is not READY:
             broken = CANCEL if self.state is CANCELLED else RULES
-            return broken, self._words(trigger)
+            return HOLDS if self.held else broken, self._words(trigger)
         if self.awaits_approval:
             return IRREVERSIBLE, f"{self.id} was started without an approval"
         if self.spec.irreversible and self.starts >= self.approvals:
@@ -382,6 +400,16 @@ class Standing:
             return REVIEWS, f"{self.id} was edited, and the author's role would do it"
         return None
 
+    def _hold_ok(self, trigger: t.Hold, at: int) -> Objection:
+        return None if self.state in (PENDING, READY) else (RULES, self._words(trigger))
+
+    def _dispatch_ok(self, trigger: t.Dispatch, at: int) -> Objection:
+        if self.state not in (PENDING, READY):
+            return RULES, self._words(trigger)
+        if self.held is not None and trigger.how == PROGRAM != self.held[1]:
+            return HOLDS, f"a program dispatched {self.id}, which {self.held[0]} holds"
+        return None
+
     def _tick_ok(self, trigger: t.Tick, at: int) -> Objection:
         due = self.due_at()
         if due and at >= due:
@@ -435,6 +463,8 @@ _CHECKS: dict[type, Callable[[Standing, Any, int], Objection]] = {
     t.Stopped: Standing._stopped_ok,
     t.Requeue: Standing._requeue_ok,
     t.Edit: Standing._edit_ok,
+    t.Hold: Standing._hold_ok,
+    t.Dispatch: Standing._dispatch_ok,
     t.Tick: Standing._tick_ok,
     t.Applied: Standing._applied_ok,
     t.Comment: Standing._comment_ok,

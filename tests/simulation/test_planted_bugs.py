@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.simulation import (
+    planted_holds,
     planted_quotas,
     planted_relations,
     planted_schedules,
@@ -40,7 +41,8 @@ def test_every_promise_has_a_bug_that_breaks_it() -> None:
     assert promises == broken
     planted_here = {bug.plant.__module__ for bug in BUGS.values()}
     for module in (
-        planted_quotas, planted_relations, planted_schedules, planted_storage, planted_surroundings,
+        planted_holds, planted_quotas, planted_relations, planted_schedules, planted_storage,
+        planted_surroundings,
     ):  # fmt: skip
         assert module.__name__ in planted_here
 
@@ -51,6 +53,8 @@ QUICK = (
     "a_role_pays_no_token",
     "the_next_task_is_spawned_twice",
     "whatever_is_told_the_same_is_decided_alike",
+    "a_signal_ends_the_hold",
+    "a_program_dispatches_what_a_person_holds",
     "half_a_set_of_resources_is_kept",  # in histories of its own
 )
 

@@ -29,9 +29,9 @@ REGRESSIONS = {
     137: "a known key with the id of another task gave that other task",
 }
 
-#: Cells of the table that no history can reach: a tick that is not due changes nothing, and a task
-#: that expired has never had an attempt whose report could come late.
-UNREACHABLE = {("expired", "RefuseReport")}
+#: Cells of the table that no history can reach: a task that expired has never had an attempt whose
+#: report could come late, and one that is ready is not kept back, so that a dispatch changes nothing.
+UNREACHABLE = {("expired", "RefuseReport"), ("ready", "Dispatch")}
 
 REFUSALS = (
     "stale", "conflict", "wrong_state", "self_approval", "digest_mismatch", "self_review", "cycle",

@@ -29,6 +29,7 @@ REVIEWS = "21 a verdict is of another role, about the attempt that it judged, an
 POLICY = "22 approval policies: in order, never early, each step once, in nobody's name"
 TERMS = "23 a loop has one leader at a time, and never the same term twice"
 OCCURRENCES = "24 a schedule's occurrences: never early, each once, none forgotten"
+HOLDS = "25 what is held starts once it is dispatched, and not before"
 DRAIN = "17 once faults stop, everything ends or waits for a person"
 
 

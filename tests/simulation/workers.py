@@ -302,6 +302,8 @@ class Shift:
 
     def _artifact(self, attempt: Attempt, verb: str) -> Call:
         name = f"{verb}.md" if verb != "artifact" else self.rng.choice(("log.txt", "patch.md"))
+        if name == "log.txt" and attempt.key % 2:
+            name = "output.log"  # which is the worker's, and taken after a report as well
         sha256 = self.rng.choice(("a", "b")) * 64 if self.world.fault(0.3) else "a" * 64
         artifact = t.AddArtifact(attempt.epoch, name, 10, sha256)
         ledger, key = self.world.ledger(), attempt.key

@@ -37,8 +37,8 @@ from tests.simulation.invariants import Checker
 from tests.simulation.judgement import Judge
 from tests.simulation.leaders import daemon
 from tests.simulation.model import Model
-from tests.simulation.people import people, submitter
-from tests.simulation.profile import Profile, draw_kinship
+from tests.simulation.people import holders, people, submitter
+from tests.simulation.profile import Profile, draw_holds, draw_kinship
 from tests.simulation.shadow import Shadow
 from tests.simulation.specs import JUDGES, ROLES, SENDERS, SpecMaker
 from tests.simulation.standing import PENDING, READY, REVIEW
@@ -110,7 +110,8 @@ class World:
         #: The same of places of resources, and rates.
         self.quota_luck = Random(f"quotas {seed}")
         self.has_quotas = self.quota_luck.random() < quotas.SHARE
-        self.profile = replace(Profile.draw(self.rng, steps), bad_surroundings=bad)
+        self.profile = Profile.draw(self.rng, steps)
+        self.profile = replace(self.profile, bad_surroundings=bad, holds=draw_holds(seed))
         if kinship := draw_kinship(seed):
             self.profile = self.profile.among_relatives(kinship)
         self.clock = VirtualClock()
@@ -346,6 +347,8 @@ class World:
                 self._join(Actor(name, daemon(self, name)), rng.randrange(MINUTE))
         for script in (people, services.relay, services.pruner, services.follower):
             self._join(Actor(script.__name__, script(self)), rng.randrange(10 * MINUTE))
+        if self.profile.holds:
+            self._join(Actor("holders", holders(self)), rng.randrange(10 * MINUTE))
         self._join(Actor("operator", services.operator(self)), rng.randrange(10 * MINUTE))
 
     def _heal(self) -> None:

@@ -54,6 +54,69 @@ def test_dragging_decides_as_the_command_line_does(
     assert [task.state for task in again] == [State.PENDING]
 
 
+def test_a_card_is_held_and_dispatched_by_dragging_it(board: Board) -> None:
+    task = board.queue.submit("build", "not before the release")
+    board.in_column(task.id, "ready")
+    board.card(task.id).drag_to(board.column("pending"))
+    held = eventually(lambda: board.queue.task(task.id).details.held)
+    assert held is not None and (held.by, held.reason) == ("ann", "")
+    board.in_column(task.id, "pending")
+    expect(board.card(task.id)).to_contain_text("held by ann")
+    expect(board.card(task.id).get_by_text("held", exact=True)).to_be_visible()
+    board.card(task.id).drag_to(board.column("ready"))
+    eventually(lambda: state_of(board, task.id) is State.READY)
+    board.in_column(task.id, "ready")
+    # A delay ends the same way, and what else is waited for stays.
+    later = board.queue.submit("build", "later", delay="1h", after=task.id)
+    board.in_column(later.id, "pending")
+    board.card(later.id).drag_to(board.column("ready"))
+    eventually(lambda: not board.queue.task(later.id).details.not_before)
+    expect(board.card(later.id)).to_contain_text("waits for not before the release")
+    board.in_column(later.id, "pending")
+    board.card(later.id).drag_to(board.column("ready"))
+    expect(board.page.get_by_role("alert")).to_contain_text("No decision leads from pending")
+
+
+def test_the_menu_and_the_keyboard_hold_and_dispatch(board: Board) -> None:
+    task = board.queue.submit("build", "a slow thing")
+    page = board.page
+    board.in_column(task.id, "ready")
+    board.card(task.id).click(button="right")
+    expect(page.get_by_role("menuitem", name="Dispatch")).to_have_count(0)
+    page.get_by_role("menuitem", name="Hold").click()
+    page.get_by_label("Why?").fill("too early")
+    page.get_by_role("button", name="Hold", exact=True).click()
+    board.in_column(task.id, "pending")
+    expect(board.card(task.id)).to_contain_text("held by ann, too early")
+    board.card(task.id).focus()
+    page.keyboard.press("d")
+    board.in_column(task.id, "ready")
+    assert board.queue.task(task.id).details.held is None
+    board.card(task.id).focus()
+    page.keyboard.press("w")
+    page.get_by_role("button", name="Hold", exact=True).click()
+    eventually(lambda: state_of(board, task.id) is State.PENDING)
+
+
+def test_a_hold_that_comes_too_late_springs_back(board: Board) -> None:
+    task = board.queue.submit("build", "a quick thing")
+    board.in_column(task.id, "ready")
+    page = board.page
+    claim = board.queue.claim("build")
+    assert claim is not None
+    board.in_column(task.id, "in_progress")
+    # Somebody drags what they have seen before: the page is behind the ledger.
+    page.evaluate(
+        "async id => { const page = document.querySelector('script[type=module]').src;"
+        " const { act } = await import(new URL('actions.js', page));"
+        " await act('hold', { ...agentq.cards.get(id), state: 'ready' }, {}); }",
+        task.id,
+    )
+    expect(page.get_by_role("alert")).to_contain_text("stop it with `agentq cancel`, or wait")
+    board.in_column(task.id, "in_progress")
+    claim.complete("done")
+
+
 def test_what_is_refused_springs_back_with_the_ledgers_own_sentence(board: Board) -> None:
     task = board.queue.submit("deploy", "release it", requires_approval=True)
     board.in_column(task.id, "pending")

@@ -66,3 +66,43 @@ def test_what_is_added_to_a_task_is_added_to_its_roles_budget(fleet: Fleet) -> N
     fleet.queue.answer(task.id, "boss", extra_usd=2.0)
     fleet.work(**role)
     assert "--max-budget-usd 2" in fleet.verdicts[-1].summary
+
+
+# -- agents that report by themselves --------------------------------------------------------------
+
+
+def rehearsed(fleet: Fleet, *words: str) -> dict[str, Any]:
+    """An agent that spends, and ends its attempt by this command before its worker has said so."""
+    steps = ["say: looking", "spend: {usd: 0.6, tokens: 1200}", f"agentq: {list(words)}"]
+    file = fleet.folder / "script.yaml"
+    file.write_text("steps:\n" + "".join(f"  - {line}\n" for line in steps))
+    words = (sys.executable, "-m", "agentq", "fake-agent", "--dialect", "claude", "--script")
+    return {"agent": "claude", "command": (*words, str(file))}
+
+
+def test_an_agent_that_completes_its_task_by_itself_is_not_free(fleet: Fleet) -> None:
+    root = fleet.queue.submit(to="lead", instructions="lead", tree_budget=Usage(tokens=1000))
+    task, after = (
+        fleet.queue.submit(to=ROLE, instructions="report yourself", parent=root.id)
+        for _ in range(2)
+    )
+    fleet.work(**rehearsed(fleet, "complete", "--summary", "by itself"))
+    done = fleet.queue.task(task.id)
+    assert (done.state, done.summary) == (State.COMPLETE, "by itself")
+    # The task, its role and its tree have paid for it; the tree has nothing left for the next.
+    assert done.details.spent.tokens == fleet.queue.admin.costs()[ROLE].tokens == 1200
+    assert fleet.queue.claim(ROLE) is None
+    assert "budget of its tree: 1200 of 1000 tokens" in str(fleet.queue.explain(after))
+    # What it printed is among the evidence, and nothing is left of the live log.
+    (output,) = (each for each in fleet.queue.artifacts(task.id) if each.name == "output.log")
+    assert b"looking" in output.read()
+    assert not fleet.queue.admin.replay(task).problems
+
+
+def test_an_agent_that_gives_its_task_back_does_not_start_for_ever(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="give it back", budget=Usage(tokens=2000))
+    for _ in range(2):
+        fleet.work(**rehearsed(fleet, "release", "--reason", "later"))
+    after = fleet.queue.task(task.id)
+    assert (after.state, after.epoch) == (State.BLOCKED, 2)
+    assert "2400 of 2000 tokens are spent" in after.reason

@@ -57,6 +57,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "answer": ("decide:answer", "Answer a blocked task."),
         "cancel": ("decide:cancel", "Cancel tasks; a running attempt is stopped."),
         "requeue": ("decide:requeue", "Open dead letters again."),
+        "hold": ("holding:hold", "Keep waiting tasks from starting."),
+        "dispatch": ("holding:dispatch", "Let tasks start that are held or delayed."),
         "comment": ("decide:comment", "Leave a note on a task."),
         "reassign": ("inbox:reassign", "Give tasks to another role."),
         "tell": ("decide:tell", "Send a message to the agent of a task."),

@@ -134,6 +134,7 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("progress", f"{progress['percent']} % {progress['note']}" if progress else None),
         ("waits for", ", ".join(plain["waiting_for"])),
         ("not before", ago(details.not_before, now)),
+        ("held", _held(task, now)),
         ("expires", ago(task.wake_at, now) if plain["state"] == "ready" else None),
         ("reason", Styled(details.reason, "yellow") if details.reason else None),
         ("summary", task.summary),
@@ -189,6 +190,14 @@ def _attempt(task: Task, now: int) -> str:
         if count
     ]
     return ", ".join(words + counted)
+
+
+def _held(task: Task, now: int) -> str:
+    held = task.details.held
+    if held is None:
+        return ""
+    why = f": {held.reason}" if held.reason else ""
+    return f"by {held.by}, {ago(held.at, now)}{why}"
 
 
 def _applied(task: Task, now: int) -> str:

@@ -192,6 +192,25 @@ class Admin:
         """Let a task and all that descend from it spend more together."""
         return self._client.raise_tree_budget(id_of(task), by, extra)
 
+    # -- what may start --------------------------------------------------------------------------
+
+    def hold(self, task: TaskRef, by: str, reason: str = "", *, if_version: int = 0) -> Task:
+        """Keep a waiting task from starting until it is dispatched. Holding it twice is fine.
+
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> task = queue.submit("builder", "Build it.")
+        >>> queue.admin.hold(task, "ann", "not before the release").state.value
+        'pending'
+        >>> queue.claim("builder") is None, queue.admin.dispatch(task, "ann").state.value
+        (True, 'ready')
+        """
+        return self._client.hold(id_of(task), by, reason, if_version=if_version)
+
+    def dispatch(self, task: TaskRef, by: str, *, if_version: int = 0) -> Task:
+        """Let a task start that is held, or delayed, as soon as nothing else keeps it."""
+        return self._client.dispatch(id_of(task), by, if_version=if_version)
+
     # -- tokens ------------------------------------------------------------------------------------
 
     def create_token(

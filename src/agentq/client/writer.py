@@ -232,6 +232,12 @@ class QueueWriter(QueueEditor):
     def signal(self, ref: str, by: str, name: str, data: str = "") -> Task:
         return self.service.signal(self.who.called(by), ref, name, data)
 
+    def hold(self, ref: str, by: str, reason: str = "", *, if_version: int = 0) -> Task:
+        return self.service.hold(self.who.called(by), ref, reason, if_version=if_version)
+
+    def dispatch(self, ref: str, by: str, *, if_version: int = 0) -> Task:
+        return self.service.dispatch(self.who.called(by), ref, if_version=if_version)
+
     def mark_applied(self, ref: str, by: str, commit: str, branch: str = "") -> Task:
         return self.service.mark_applied(self.who.called(by), ref, commit, branch)
 

@@ -116,6 +116,8 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("requeue", "POST", "/tasks/{ref}/requeue"),
         Route("mark_applied", "POST", "/tasks/{ref}/applied"),
         Route("edit", "POST", "/tasks/{ref}/edit"),
+        Route("hold", "POST", "/tasks/{ref}/hold"),
+        Route("dispatch", "POST", "/tasks/{ref}/dispatch"),
         Route("comment", "POST", "/tasks/{ref}/comments"),
         Route("tell", "POST", "/tasks/{ref}/messages"),
         Route("signal", "POST", "/tasks/{ref}/signals"),

@@ -1,4 +1,4 @@
-"""The part of the service interface by which tasks wait for each other: yields and signals."""
+"""The part of the service interface by which tasks wait: yields, signals and holds."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ class Waits(Protocol):
     def signal(self, who: Principal, ref: str, name: str, data: str = "") -> Task:
         """Send a signal to a task, with JSON if there is more to say. It is kept until the task, or
         an attempt that has yielded, waits for one of this name; each lets one wait go on."""
+
+    def hold(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
+        """Keep a waiting task from starting until it is dispatched. Of one that is held already
+        nothing changes. A coordinator holds what it has submitted itself."""
+
+    def dispatch(self, who: Principal, ref: str, *, if_version: int = 0) -> Task:
+        """End the hold of a task, and its delay: it can be claimed as soon as nothing else keeps
+        it. One that has neither stays as it is. What a person holds, only a person dispatches."""

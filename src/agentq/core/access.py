@@ -78,6 +78,8 @@ class Action(StrEnum):
     REQUEUE = "requeue"
     APPLY = "apply"
     EDIT = "edit"
+    HOLD = "hold"
+    DISPATCH = "dispatch"
     TELL = "tell"
     SIGNAL = "signal"
     RECEIVE = "receive"
@@ -173,8 +175,10 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (C, Action.CANCEL): ALL,
     (C, Action.REQUEUE): ALL,
     (C, Action.APPLY): ALL,
-    # Of what it asked for itself: see `check_edit`.
+    # Of what it asked for itself: see `check_submitter`.
     (C, Action.EDIT): ALL,
+    (C, Action.HOLD): ALL,
+    (C, Action.DISPATCH): ALL,
     (C, Action.TELL): ALL,
     (C, Action.SIGNAL): ALL,
 }
@@ -393,12 +397,13 @@ def own_run_refusal(name: str, task_id: str, run: str) -> Refused:
     )
 
 
-def check_edit(who: Principal, task: Task) -> None:
+def check_submitter(who: Principal, action: Action, task: Task) -> None:
     """Raise `Refused` where a coordinator would change what somebody else has asked for."""
     if who.kind is PrincipalKind.COORDINATOR and task.spec.sender != (who.role or who.name):
         raise Refused(
-            f"Coordinator {who.name} may not edit {task.id}: {task.spec.sender} has submitted it,"
-            " and a coordinator changes what it asked for itself. Nothing was changed.",
+            f"Coordinator {who.name} may not {_PHRASES[action].format(task.id)}:"
+            f" {task.spec.sender} has submitted it, and a coordinator changes what it asked for"
+            " itself. Nothing was changed.",
             "A person can.",
             code="not_permitted",
         )
@@ -448,6 +453,8 @@ _PHRASES: dict[Action, str] = {
     Action.REQUEUE: "requeue {}",
     Action.APPLY: "mark {} as applied",
     Action.EDIT: "edit {}",
+    Action.HOLD: "hold {}",
+    Action.DISPATCH: "dispatch {}",
     Action.TELL: "send messages to the agent of {}",
     Action.SIGNAL: "send signals to {}",
     Action.RECEIVE: "take the messages to the agent of {}",

@@ -9,8 +9,8 @@ from agentq.core.digests import spec_digest
 from agentq.core.effects import Effect, Notify, StopHolder
 from agentq.core.errors import Refused
 from agentq.core.gates import gates_of, missing_evidence
-from agentq.core.limits import CRASHES_MAX, WARN_SHARE, overspent, shorten
-from agentq.core.reserved_names import TASK_FOLDER
+from agentq.core.limits import CRASHES_MAX, LATE_COSTS_MAX, WARN_SHARE, overspent, shorten
+from agentq.core.reserved_names import TASK_FOLDER, is_reserved
 from agentq.core.retry import backoff_ms
 from agentq.core.reviews import asked_for_review, parse_review
 from agentq.core.schedule import expiry
@@ -23,6 +23,7 @@ from agentq.core.steps import (
     completed,
     holder_only,
     over,
+    stale,
     unknown_outcome,
     waits,
 )
@@ -49,7 +50,7 @@ def claim(task: Task, trigger: t.ClaimTask, now: int) -> Step:
         details = replace(
             given_messages(details, task.epoch + 1),
             progress_percent=-1, progress_note="", reason="", reason_kind="", gated=trigger.gated,
-            role_gates=trigger.gates, ended_since=0,
+            role_gates=trigger.gates, ended_since=0, late_costs=0,
         )  # fmt: skip
     elif trigger.gated or trigger.gates is not NO_GATES:
         details = TaskDetails(gated=trigger.gated, role_gates=trigger.gates)
@@ -67,7 +68,17 @@ def progress(task: Task, trigger: t.Progress, now: int) -> Step:
 
 def add_artifact(task: Task, trigger: t.AddArtifact, now: int) -> Step:
     holder_only(task, trigger.epoch)
+    if task.state in (State.REVIEW, State.COMPLETE) and not belongs_to_report(task, trigger):
+        raise stale(task, trigger.epoch)
     return Step(task.state, "artifact_added", keeps_custody=True)
+
+
+def belongs_to_report(task: Task, file: t.AddArtifact) -> bool:
+    """Whether this is what the worker keeps of the attempt that has reported: its output, say. An
+    agent that reports by itself does so before its worker can store that."""
+    report = task.details.report
+    is_its = report is not None and 0 < report.epoch == file.epoch
+    return is_its and is_reserved(file.name)
 
 
 def _charge(
@@ -95,6 +106,8 @@ def _charge(
 
 def spend(task: Task, trigger: t.Spend, now: int) -> Step:
     holder_only(task, trigger.epoch)
+    if task.state not in (State.IN_PROGRESS, State.CANCELLED):
+        return _spent_late(task, trigger, now)
     details, gone, effects = _charge(task, task.details, trigger)
     if task.state is State.CANCELLED:
         # It is over, and nothing is left to block; the others of its tree must hear of it.
@@ -111,6 +124,21 @@ def spend(task: Task, trigger: t.Spend, now: int) -> Step:
         step = blocked(task, details, now, f"The budget is used up: {gone}.", "budget")
         step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
         return step
+    return Step(task.state, "spent", effects, details, keeps_custody=True)
+
+
+def _spent_late(task: Task, trigger: t.Spend, now: int) -> Step:
+    """What the newest attempt has cost counts after its end as well: its agent may have reported by
+    itself, before its worker knew the cost. Nothing can be handed in any more, so a cost that uses
+    a budget up is never refused; it keeps the next attempt from starting."""
+    late = task.details.late_costs + 1
+    if not task.epoch or late > LATE_COSTS_MAX:
+        raise stale(task, trigger.epoch)
+    details, gone, effects = _charge(task, replace(task.details, late_costs=late), trigger)
+    if gone and task.state in (State.PENDING, State.READY):
+        return blocked(task, details, now, f"The budget is used up: {gone}.", "budget")
+    if trigger.used_up:
+        effects = (*effects, Notify("budget_used_up", trigger.used_up))
     return Step(task.state, "spent", effects, details, keeps_custody=True)
 
 

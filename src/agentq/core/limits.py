@@ -20,6 +20,8 @@ NOTES_KEPT = 20
 #: Messages of people to the agent of a task.
 MESSAGES_KEPT = 20
 REFUSED_REPORTS_KEPT = 10
+#: How often an attempt that has ended may still say what it cost.
+LATE_COSTS_MAX = 10
 #: Open children of one task, and how many of those that ended it remembers.
 CHILDREN_MAX = 1000
 #: Signals that a task keeps for whoever may wait for them.

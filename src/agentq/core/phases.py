@@ -9,8 +9,8 @@ task's log gives, so what a pending task waits for is what the one function that
 - Attempts of tasks that coordinate others are `supervising` instead of `working`: of runs, reviews,
   and whatever has children.
 - What a pending task waits for is charged to dependencies (children and signals among them) first,
-  then to a time, and to an approval only while nothing else is missing: people are not blamed for
-  what would not have started anyway.
+  then to a time, then to whoever holds it, and to an approval only while nothing else is missing:
+  people are not blamed for what would not have started anyway.
 - A dead letter that was reopened has waited for a person until then: it was `blocked`.
 """
 
@@ -46,6 +46,7 @@ class Phase(StrEnum):
     WAITING_FOR_REVIEW = "waiting_for_review"
     BLOCKED = "blocked"
     DELAYED = "delayed"
+    HELD = "held"
 
 
 class Span(NamedTuple):
@@ -164,6 +165,8 @@ def _pending_phase(task: Task) -> Phase:
         return Phase.WAITING_FOR_DEPENDENCIES
     if details.not_before:
         return Phase.RETRYING if task.epoch else Phase.DELAYED
+    if details.held is not None:
+        return Phase.HELD
     return Phase.WAITING_FOR_APPROVAL
 
 
@@ -226,6 +229,9 @@ _WORDS = {
     ),
     Phase.DELAYED: (
         "delays that tasks of role {} were submitted with", "submit them with a shorter --delay"
+    ),
+    Phase.HELD: (
+        "holds of tasks of role {}", "`agentq dispatch ID` lets them start"
     ),
 }  # fmt: skip
 

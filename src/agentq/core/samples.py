@@ -163,6 +163,8 @@ class SampleCounter:
 
     def add(self, before: Standing, line: LogLine) -> None:
         """Count an event of a task that stood so before it."""
+        if before.state is None and line.trigger in STANDING:
+            before = Standing(line.state)  # it was not looked up: it stands where it stood
         counts = self._counts
         counts["submitted"] += line.trigger == "Submit"
         counts["completed"] += line.kind == "completed"

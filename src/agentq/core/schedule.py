@@ -92,4 +92,6 @@ def waiting_for(task: Task) -> list[str]:
         reasons.append("approval")
     if task.details.not_before:
         reasons.append("time")
+    if task.details.held is not None:
+        reasons.append("dispatch")
     return reasons

@@ -57,11 +57,12 @@ SCOPES: dict[str, Scope] = {
             {
                 Action.READ, Action.TICK, Action.COMMENT, Action.APPROVE, Action.REJECT,
                 Action.VERDICT, Action.ANSWER, Action.CANCEL, Action.REQUEUE, Action.APPLY,
-                Action.TELL, Action.SIGNAL,
+                Action.TELL, Action.SIGNAL, Action.HOLD, Action.DISPATCH,
             }
         ),
         False,
-        "decide as a person: approve, reject, judge, answer, cancel, requeue, apply, tell, signal",
+        "decide as a person: approve, reject, judge, answer, cancel, requeue, apply, tell, signal,"
+        " hold, dispatch",
     ),
     "admin": Scope(
         PrincipalKind.PERSON,

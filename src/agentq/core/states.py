@@ -9,8 +9,8 @@ Two rules keep it honest:
 1. Everything that affects a transition lives in the task, the trigger and `now`. No clock, no I/O.
 2. Terminal is absorbing. The only way out is `Requeue`, an explicit trigger that a person gave and
    the log shows. Triggers that may still arrive at a terminal task (a comment, that its work was
-   applied, the last files and costs of a cancelled attempt, its holder's word that it has stopped,
-   a refused report kept as evidence) never change its state.
+   applied, the last files and costs of an attempt, its holder's word that it has stopped, a refused
+   report kept as evidence) never change its state.
 """
 
 from __future__ import annotations
@@ -85,6 +85,12 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     # Until then its attempt may leave what it printed and say what it cost; both have happened.
     (X, "AddArtifact"): frozenset({X}),
     (X, "Spend"): frozenset({X}),
+    # An agent may report by itself, and its worker then says what it cost: until another attempt
+    # begins, and so that no budget is evaded. What it printed belongs to the report as well.
+    (P, "Spend"): frozenset({P, B}),
+    (R, "Spend"): frozenset({R, B}),
+    **{(state, "Spend"): frozenset({state}) for state in (V, B, C, F)},
+    **{(state, "AddArtifact"): frozenset({state}) for state in (V, C)},
     (X, "Stopped"): frozenset({X}),
     (X, "Tick"): frozenset({X}),
     # Dead letters are reopened by hand only.
@@ -96,6 +102,11 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     (P, "Edit"): frozenset({P, R}),
     (R, "Edit"): frozenset({R, P}),
     (B, "Edit"): frozenset({P, R, B}),
+    # People keep a waiting task from starting, and let it start: at once, whatever its delay was.
+    (P, "Hold"): frozenset({P}),
+    (R, "Hold"): frozenset({P}),
+    (P, "Dispatch"): frozenset({P, R}),
+    (R, "Dispatch"): frozenset({R}),
     # A message to the agent, while there is one that works or may come; a holder takes it. After a
     # report one comes if changes are asked for.
     **{(state, "Tell"): frozenset({state}) for state in (P, R, H, V, B)},

@@ -54,9 +54,7 @@ def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
     return Refused(
         f"{name} applies to a task that is {' or '.join(able)}; {task.id} is {task.state}."
         " Nothing was changed.",
-        (_EDIT_REMEDY if name == "Edit" else _REMEDY).get(
-            task.state, "See `agentq explain` for what it waits for."
-        ),
+        _REMEDIES.get(name, _REMEDY).get(task.state, "See `agentq explain` for what it waits for."),
         code="wrong_state",
     )
 
@@ -78,6 +76,20 @@ _EDIT_REMEDY = {
     " it and run it anew with other words: `agentq cancel`, then `agentq rerun`.",
     State.REVIEW: "It was done as it stands. Ask for what is missing: `agentq reject --changes`.",
     **dict.fromkeys((State.COMPLETE, State.CANCELLED, State.FAILED, State.EXPIRED), _RUN_ANEW),
+}
+#: By what was asked for, where it matters.
+_REMEDIES = {
+    "Edit": _EDIT_REMEDY,
+    "Hold": {
+        **_REMEDY,
+        State.IN_PROGRESS: "Its agent works on it: stop it with `agentq cancel`, or wait until the"
+        " attempt is over.",
+    },
+    "Dispatch": {
+        **_REMEDY,
+        State.IN_PROGRESS: "It runs already.",
+        State.CANCELLED: "It is over; `agentq rerun` makes a new task of it.",
+    },
 }
 
 
@@ -131,6 +143,8 @@ def over(spec: Spec, state: State, kind: str, details: TaskDetails, summary: str
         details = replace(details, waiting_on=(), not_before=0, remind_at=0)
     if details.yielded or details.awaited_signals:
         details = replace(details, yielded="", awaited_signals=())
+    if details.held is not None:
+        details = replace(details, held=None)
     effects: list[Effect] = [ResolveDependents(state)]
     if spec.reviews:
         effects.append(DeliverVerdict())
@@ -180,7 +194,7 @@ def waits(spec: Spec, details: TaskDetails, now: int, kind: str) -> Step:
             details, asked_at=now, remind_at=now + remind_ms(spec), escalations=0, asked_of=""
         )
         effects = (Notify("approval_wanted", spec.title or spec.instructions[:200]),)
-    held_back = details.yielded or details.awaited_signals
+    held_back = details.yielded or details.awaited_signals or details.held is not None
     if details.waiting_on or details.not_before or unapproved or held_back:
         return Step(State.PENDING, kind, effects, details)
     return Step(State.READY, kind, (Announce(spec.to),), details)

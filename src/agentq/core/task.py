@@ -248,6 +248,15 @@ def edited_spec(spec: Spec, edited: Edited) -> Spec:
     return replace(spec, **changes)
 
 
+class HeldBack(msgspec.Struct, frozen=True):
+    """Somebody keeps a task from starting. `how` says how anybody knows who it was."""
+
+    at: int
+    by: str
+    reason: str = ""
+    how: str = ""
+
+
 class ToldMessage(msgspec.Struct, frozen=True):
     """A message of a person to the agent of a task; `epoch` is the first attempt that was given it,
     in its prompt or while it ran, and 0 while there is none."""
@@ -321,6 +330,10 @@ class TaskDetails(msgspec.Struct, frozen=True):
     mentions: tuple[Mention, ...] = ()
     #: By which the newest comments are known again.
     comment_marks: tuple[str, ...] = ()
+    #: How often its newest attempt has said what it cost after its end.
+    late_costs: int = 0
+    #: Who keeps it from starting until it is dispatched; None for most tasks.
+    held: HeldBack | None = None
 
 
 NO_DETAILS = TaskDetails()

@@ -7,15 +7,16 @@ lock and saves what it returns; nobody else changes a task.
 How to read it: one function per trigger, each a few lines of policy returning the `Step` it takes.
 `custody` has what concerns a holder, `waiting` what concerns a task without one, `children` and
 `signals` what else it may wait for, `reviews` and `approvals` what people and reviewers decide,
-`external_decisions` what else is decided from outside, `editing` what a task asks for, `steps` the
-endings they share. The states that may follow are in `states.TABLE`, and every step is held against
-it here. Before a change, know:
+`external_decisions` what else is decided from outside, `editing` what a task asks for, `holding`
+what keeps it from starting, `steps` the endings they share. The states that may follow are in
+`states.TABLE`, and every step is held against it here. Before a change, know:
 
 - Custody is `holder` + `epoch` + lease. `holder_only` is the fence: it stands first in everything
   an attempt may say. Leaving custody clears the holder, except that a cancelled task keeps it until
   the holder says it has stopped or its lease ends: until then its agent may still be touching
   things, so limits and exclusive resources go on counting it, and the ledger takes its log and
-  what it cost. No other word of it counts any more.
+  what it cost. No other word of it counts any more. What the newest attempt has cost is taken
+  after any other end as well, until the next begins: an agent that reports by itself is not free.
 - Irreversible tasks never start again by themselves. Whatever ends their attempt short of a report
   blocks them for a person, and starting again needs a fresh approval.
 - `wake_at` of a task without a holder is `schedule.next_wake`, a pure function of its fields. A
@@ -37,6 +38,7 @@ from agentq.core import (
     custody,
     editing,
     external_decisions,
+    holding,
     reviews,
     signals,
     waiting,
@@ -131,6 +133,8 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.Requeue: external_decisions.requeue,
     t.Applied: external_decisions.applied,
     t.Edit: editing.edit,
+    t.Hold: holding.hold,
+    t.Dispatch: holding.dispatch,
     t.Tick: waiting.tick,
     t.Comment: comments.comment,
     t.Tell: agent_messages.tell,

@@ -98,7 +98,8 @@ class Spend(msgspec.Struct, frozen=True, gc=False):
     The same goes for every trigger with a cost.
 
     `unless_used_up` asks to refuse a cost that uses a budget up, instead of blocking the task: a
-    holder that stops by itself hands in what it has first, and reports with the cost.
+    holder that stops by itself hands in what it has first, and reports with the cost. Of an attempt
+    that is over already there is nothing to hand in: its cost is recorded in any case.
     """
 
     epoch: int
@@ -269,6 +270,21 @@ class Edit(msgspec.Struct, frozen=True, gc=False):
     how: str = ""
 
 
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """Somebody keeps a waiting task from starting, until it is dispatched."""
+
+    by: str
+    reason: str = ""
+    how: str = ""
+
+
+class Dispatch(msgspec.Struct, frozen=True, gc=False):
+    """Somebody ends a hold and a delay: the task starts as soon as nothing else keeps it."""
+
+    by: str
+    how: str = ""
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time passed: `now` reached the task's `wake_at`."""
 
@@ -343,6 +359,8 @@ Trigger: TypeAlias = (
     | Requeue
     | Applied
     | Edit
+    | Hold
+    | Dispatch
     | Tick
     | Comment
     | Tell

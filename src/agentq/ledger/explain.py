@@ -17,6 +17,7 @@ from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.ledger.buckets import empty_in_words, next_token_at
 from agentq.ledger.circuits import RoleCircuit, in_words
 from agentq.ledger.resources import full_in_words
+from agentq.protocol.envelope import iso
 
 #: Why a task does not run, and what to do about it.
 Cause: TypeAlias = tuple[str, str]
@@ -102,10 +103,22 @@ def _pending(task: Task, facts: Facts) -> list[Cause]:
         failed = task.details.failures + task.details.crashes
         why = "backing off after a failure" if failed else "delayed"
         when = _in(task.details.not_before, facts.now)
-        causes.append((f"it is {why} and may start {when}", "wait"))
+        remedy = f"wait; `agentq dispatch {task.id}` lets it start at once"
+        causes.append((f"it is {why} and may start {when}", remedy))
     elif task.details.not_before:
         causes.append(("its time has come and no process has ticked yet", "run a worker"))
-    return causes + _expires(task, facts)
+    return causes + _held(task) + _expires(task, facts)
+
+
+def _held(task: Task) -> list[Cause]:
+    """Who keeps it from starting, since when and why; nothing if nobody does."""
+    held = task.details.held
+    if held is None:
+        return []
+    why = f": {held.reason.rstrip('.')}" if held.reason else ""
+    first = "" if task.state is State.PENDING else " once that is answered"
+    cause = f"it is held by {held.by} since {iso(held.at)}{why}"
+    return [(cause, f"`agentq dispatch {task.id}`{first}")]
 
 
 def _ready(task: Task, facts: Facts) -> list[Cause]:
@@ -217,7 +230,7 @@ def _blocked(task: Task, facts: Facts) -> list[Cause]:
         answer = f"`agentq answer {task.id} --extra-usd N` raises the budget"
     if task.details.reason_kind == "approval_timeout":
         answer = f"`agentq approve {task.id}` lets it start, `agentq reject {task.id}` ends it"
-    return [(task.details.reason or "it asked for help", answer)]
+    return [(task.details.reason or "it asked for help", answer), *_held(task)]
 
 
 def _denied(task: Task) -> list[Cause]:

@@ -149,7 +149,7 @@ def _standing_before(reader: Reader, rows: Sequence[LogRow]) -> dict[int, Standi
     first: dict[int, int] = {}
     for row in rows:
         first.setdefault(row.event.key, row.event.version)
-    moving = {row.event.key for row in rows if row.event.trigger not in STANDING}
+    moving = {row.event.key for row in rows if _moves(row)}
     keys = sorted(key for key in moving if first[key] > 1)
     found: dict[int, Standing] = {}
     for row in reader.history(*keys) if keys else ():
@@ -157,6 +157,12 @@ def _standing_before(reader: Reader, rows: Sequence[LogRow]) -> dict[int, Standi
         if row.event.version < first[key]:
             found[key] = found.get(key, Standing()).after(_line(row))
     return found
+
+
+def _moves(row: LogRow) -> bool:
+    """Whether an event may have changed where its task stands. A cost does if it blocks it."""
+    event = row.event
+    return event.trigger not in STANDING or (event.trigger == "Spend" and event.kind == "blocked")
 
 
 def _line(row: LogRow) -> LogLine:

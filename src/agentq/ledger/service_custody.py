@@ -351,8 +351,11 @@ class CustodyService(SubmissionService):
         epoch: int,
         files: Sequence[tuple[str, Source | Uploaded]],
     ) -> list[Stored]:
-        """Store files of an attempt that holds its task, as that was read just now."""
-        if task is None or task.epoch != epoch or not task.holder:
+        """Store files of an attempt that holds its task, as that was read just now, or has just
+        reported: then what its worker keeps of it, and the ledger decides."""
+        late = task is not None and task.state in (State.REVIEW, State.COMPLETE)
+        late = late and all(is_reserved(name) for name, _ in files)
+        if task is None or task.epoch != epoch or not (task.holder or late):
             names = ", ".join(name for name, _ in files)
             raise Stale(
                 f"Attempt {epoch} does not hold {task_id}; {names} was not stored.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentq.core import triggers as t
-from agentq.core.access import Action, Principal, check_edit
+from agentq.core.access import Action, Principal, check_submitter
 from agentq.core.errors import Conflict, Invalid, NotFound, Refused
 from agentq.core.task import Priority, Spec, Task
 from agentq.core.values import replace
@@ -37,7 +37,7 @@ class EditService(GraphService):
     ) -> Task:
         key, task = self._find(who, Action.EDIT, ref)
         with self._noting(who, Action.EDIT, task.id):
-            check_edit(who, task)
+            check_submitter(who, Action.EDIT, task)
         if to:
             self._check(who, Action.SUBMIT, role=to)
         _check_changes(to, title, priority, instructions, context)

@@ -1,4 +1,4 @@
-"""The verbs of the service interface by which tasks wait for each other."""
+"""The verbs of the service interface by which tasks wait, for each other or for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentq.core import triggers as t
-from agentq.core.access import Action, Principal, PrincipalKind
+from agentq.core.access import Action, Principal, PrincipalKind, check_submitter
 from agentq.ledger.request_keys import repeatable, the_task
 from agentq.ledger.service_circuits import CircuitService
 from agentq.ledger.service_custody import brief
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class GraphService(CircuitService):
-    """Lets attempts leave and go on later, and takes signals."""
+    """Lets attempts leave and go on later, takes signals, holds tasks and dispatches them."""
 
     @repeatable(the_task)
     def yield_attempt(
@@ -43,6 +43,30 @@ class GraphService(CircuitService):
         kept = structured_data(data, "The data of a signal")
         trigger = t.Signal(who.name, name, kept, who.how)
         return self._decide(who, Action.SIGNAL, key, task, trigger, name)
+
+    @repeatable(the_task)
+    def hold(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
+        trigger = t.Hold(who.name, reason, who.how)
+        return self._keep_back(who, Action.HOLD, ref, trigger, reason, if_version)
+
+    @repeatable(the_task)
+    def dispatch(self, who: Principal, ref: str, *, if_version: int = 0) -> Task:
+        trigger = t.Dispatch(who.name, who.how)
+        return self._keep_back(who, Action.DISPATCH, ref, trigger, "", if_version)
+
+    def _keep_back(
+        self,
+        who: Principal,
+        action: Action,
+        ref: str,
+        trigger: t.Hold | t.Dispatch,
+        said: str,
+        if_version: int,
+    ) -> Task:
+        key, task = self._find(who, action, ref)
+        with self._noting(who, action, task.id):
+            check_submitter(who, action, task)
+        return self._decide(who, action, key, task, trigger, said, if_version=if_version)
 
     def _decide(
         self,

@@ -250,6 +250,11 @@ def _standing(task: Task) -> dict[str, Any]:
         "submitted_at": iso(task.submitted_at),
         "updated_at": iso(task.updated_at),
         "waiting_for": waiting_for(task),
+        "held": (
+            {"by": details.held.by, "at": iso(details.held.at), "reason": details.held.reason}
+            if details.held is not None
+            else None
+        ),
         "awaits_approval": not task.is_terminal and awaits_approval(task.spec, details),
         "approved_by": details.approved_by or None,
         "reason": details.reason or None,

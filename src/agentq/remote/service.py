@@ -142,6 +142,12 @@ class RemoteDecisions(RemoteHooks):
     def signal(self, who: Principal, ref: str, name: str, data: str = "") -> Task:
         return self._task("signal", who, ref=ref, name=name, data=data)
 
+    def hold(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
+        return self._task("hold", who, ref=ref, reason=reason, if_version=if_version)
+
+    def dispatch(self, who: Principal, ref: str, *, if_version: int = 0) -> Task:
+        return self._task("dispatch", who, ref=ref, if_version=if_version)
+
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
         self._caller.value(None, "set_limits", who, role=role, limits=limits)
 

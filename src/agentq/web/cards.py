@@ -74,9 +74,16 @@ def _waits(task: Task) -> dict[str, Any]:
         "children": list(details.children[:5]) if details.yielded else [],
         "signals": list(details.awaited_signals),
         "until": details.not_before if task.state is State.PENDING else 0,
+        "held": _held(task),
         "review": details.review_task if task.state is State.REVIEW else "",
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _held(task: Task) -> dict[str, Any]:
+    """Who keeps it from starting, and why; empty if nobody does."""
+    held = task.details.held
+    return {} if held is None else {"by": held.by, "at": held.at, "reason": _short(held.reason)}
 
 
 def _first_line(text: str) -> str:

@@ -46,7 +46,7 @@ from agentq.worker.internal_errors import crashed_by, named
 from agentq.worker.kept_work import keep_work
 from agentq.worker.live_settings import note_change
 from agentq.worker.observation import Observer
-from agentq.worker.outcomes import hand_in_cancelled, report
+from agentq.worker.outcomes import hand_in_late, report
 from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess
 from agentq.worker.prompt import prompt_for
@@ -101,18 +101,18 @@ class Attempt:
         self.secrets = (*shared.secrets, self._api.token)
         #: Values in files that were brought into the workspace.
         self.extra_secrets: tuple[str, ...] = ()
-        self._runs = 0
-        self._settled = False
+        self._runs, self._settled = 0, False
         self._stored: Task | None = None  # as the ledger had it when the agent had ended
         #: Whether the claim was lost because somebody cancelled the task.
         self.cancelled = False
+        #: Whether it is the newest attempt, and was over before its worker has ended it.
+        self.ended = False
         #: Whether the provider is known to serve: it was said once.
         self.is_served = False
         self.evidence = AttemptEvidence(
             shared.queue, claim, shared.settings, shared.secrets,
             partial(shared.warn, self.task.id),
         )  # fmt: skip
-
         self.observer = Observer(self)
 
     # -- from outside ------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Attempt:
         self._api.end()
         why, ours = "another attempt holds the task", False
         if task is not None and task.epoch == self.claim.epoch:
-            self.cancelled, ours = task.state is State.CANCELLED, True
+            self.cancelled, self.ended, ours = task.state is State.CANCELLED, True, True
             ended = f"the attempt was ended from outside, the task is {task.state}"
             why = "it was cancelled" if self.cancelled else ended
         self.stop(Stop(AttemptOutcome.CANCELLED, why, at_once=not ours))
@@ -177,7 +177,7 @@ class Attempt:
         try:
             verdict = self._worked()
         except Stale:
-            hand_in_cancelled(self)
+            hand_in_late(self)
             raise
         try:
             return self._hand_in(verdict)
@@ -205,7 +205,7 @@ class Attempt:
             return crashed_by(error, self)
 
     def _hand_in(self, verdict: AttemptResult) -> AttemptResult:
-        hand_in_cancelled(self)
+        hand_in_late(self)
         if self._workspace is not None:
             is_ours = not (self.budget.blocked or self._settled or self.claim.lost)
             hurries = self._stopping is not None and self._stopping.at_once
@@ -456,7 +456,7 @@ class Attempt:
     def _reported_itself(self) -> bool:
         """Whether the agent has reported this attempt, with `agentq complete` or the SDK."""
         self._stored = task = self.stored()
-        self._settled = (
+        self._settled = self.ended = (
             task is not None
             and task.epoch == self.claim.epoch
             and task.state in TERMINAL | {State.REVIEW, State.BLOCKED, State.PENDING, State.READY}

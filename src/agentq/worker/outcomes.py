@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.circuits import pause_ms
 from agentq.core.errors import AgentqError, Refused, Stale, Unavailable
+from agentq.core.states import State
 from agentq.core.task import NO_USAGE
 from agentq.core.triggers import FailureKind
 from agentq.core.values import replace
@@ -100,20 +101,29 @@ def _on_ledgers_clock(attempt: Attempt, moment: int) -> int:
     return attempt.shared.service.now() + pause
 
 
-def hand_in_cancelled(attempt: Attempt) -> None:
-    """Leave the log and the cost of an attempt whose task was cancelled while it ran."""
-    if not attempt.cancelled:
+#: Where the ledger takes the log of an attempt that is over: with its report, or its cancel.
+_TAKES_LOG = (State.CANCELLED, State.COMPLETE, State.REVIEW)
+
+
+def hand_in_late(attempt: Attempt) -> None:
+    """Leave the cost and the log of an attempt that was over before its agent: its task was
+    cancelled while it ran, or the agent has reported by itself."""
+    if not attempt.ended:
         return
     shared, task_id, epoch = attempt.shared, attempt.task.id, attempt.claim.epoch
-    files, cost = attempt.evidence.take_waiting(), attempt.budget.unreported
+    cost, attempt.budget.unreported = attempt.budget.unreported, NO_USAGE
     try:
-        # Not by the claim, which is lost: the ledger takes these two until the agent is gone.
+        # Not by the claim, which is lost or settled: the ledger takes these two all the same.
         if cost != NO_USAGE:
             shared.service.spend(shared.who, task_id, epoch, cost)
+        task = attempt.stored()
+        if task is None or task.state not in _TAKES_LOG:
+            return
+        files = attempt.evidence.take_waiting()
         if files:
             shared.service.put_artifacts(shared.who, task_id, epoch, files)
         shared.queue.artifacts.live_end(task_id, epoch)
-    except (AgentqError, OSError) as error:  # its lease has ended: the live log stays
+    except (AgentqError, OSError) as error:  # another attempt has begun: the live log stays
         shared.warn(task_id, "report", f"its log and cost are not kept: {error}")
 
 

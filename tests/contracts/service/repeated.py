@@ -243,6 +243,8 @@ CASES: tuple[Case, ...] = (
     Case("cancel", _tree, "of a tree"),
     Case("signal", _about(submit, {}, name="go", data='{"to":"prod"}')),
     Case("signal", _about(submit, {"wait_for": ("go",)}, name="go"), "that is waited for"),
+    Case("hold", _about(submit, {}, reason="not now")),
+    Case("dispatch", _about(submit, {"delay_seconds": 60})),
     Case("requeue", _about(failed, {}, reason="once more")),
     Case("mark_applied", _about(reported, {}, commit="0" * 40, branch="main")),
     Case("edit", _about(submit, {}, instructions="do that", priority=Priority.HIGH)),

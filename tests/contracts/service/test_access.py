@@ -98,6 +98,8 @@ NEVER: dict[str, Call] = {
     "renew": lambda s, who, ref: s.renew(who, [AttemptLease(ref, who.epoch, 60_000)]),
     "spend": lambda s, who, ref: s.spend(who, ref, who.epoch, Usage(usd=0.1)),
     "tell": lambda s, who, ref: s.tell(who, ref, "obey me"),
+    "hold": lambda s, who, ref: s.hold(who, ref),
+    "dispatch": lambda s, who, ref: s.dispatch(who, ref),
     "take messages": lambda s, who, ref: s.take_messages(who, ref, who.epoch),
     "say that it is gone": lambda s, who, ref: s.stopped(who, ref, who.epoch),
     "see the audit log": lambda s, who, ref: s.audit(who),

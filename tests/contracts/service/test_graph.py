@@ -200,6 +200,66 @@ class TestSignals:
             service.signal(ANN, "task-1", "go")
 
 
+class TestHolds:
+    def test_a_task_waits_until_it_is_dispatched(self, service: Service) -> None:
+        submit(service)
+        task = service.hold(ANN, "task-1", "after the release")
+        assert task.state is State.PENDING and task.details.held is not None
+        assert (task.details.held.by, task.details.held.reason) == ("ann", "after the release")
+        assert not service.claim(WORKER, "builder", 1, "host:1", LEASE_MS)
+        again = service.hold(ANN, "task-1", "another reason")
+        assert again == task
+        causes = dict(service.explain(ANN, "task-1").causes)
+        (why,) = [each for each in causes if "is held by ann since" in each]
+        assert why.endswith("Z: after the release") and causes[why] == "`agentq dispatch task-1`"
+        assert service.dispatch(ANN, "task-1", if_version=task.version).state is State.READY
+        assert service.dispatch(ANN, "task-1").version == task.version + 1
+        assert service.claim(WORKER, "builder", 1, "host:1", LEASE_MS)
+        assert [row.action for row in service.audit(ANN, limit=2).entries] == ["dispatch", "hold"]
+        assert not service.replay(ANN, "task-1").problems
+
+    def test_a_dispatch_ends_a_delay_and_says_what_else_is_waited_for(
+        self, service: Service
+    ) -> None:
+        submit(service, "first")
+        submit(service, "task-1", delay_seconds=3600, after=("first",))
+        task = service.dispatch(COORDINATOR, "task-1")
+        assert (task.state, task.details.not_before) == (State.PENDING, 0)
+        done(service, "first")
+        assert service.task(ANN, "task-1").state is State.READY
+
+    def test_who_may(self, service: Service) -> None:
+        submit(service, "task-1")
+        submit(service, "other", sender="bob")
+        for call in (service.hold, service.dispatch):
+            for ref in ("task-1", "other"):
+                with pytest.raises(Refused) as caught:
+                    call(WORKER, ref)
+                assert caught.value.code == "not_permitted"
+            with pytest.raises(Refused, match="bob has submitted it"):
+                call(COORDINATOR, "other")
+        assert service.hold(COORDINATOR, "task-1").state is State.PENDING
+        assert service.dispatch(COORDINATOR, "task-1").state is State.READY
+        service.hold(ANN, "task-1")
+        with pytest.raises(Refused, match="ann holds task-1") as caught:
+            service.dispatch(COORDINATOR, "task-1")
+        assert caught.value.code == "not_permitted"
+        refused = service.audit(ANN, limit=1, outcome="refused").entries[0]
+        assert (refused.action, refused.who) == ("dispatch", "coordinator")
+
+    def test_what_runs_or_is_over_is_not_held(self, service: Service) -> None:
+        own = claimed(service)
+        with pytest.raises(Refused) as caught:
+            service.hold(ANN, own.id)
+        assert "agentq cancel" in caught.value.remedy
+        service.complete(WORKER, own.id, own.epoch, "done")
+        for call in (service.hold, service.dispatch):
+            with pytest.raises(Refused, match="is complete"):
+                call(ANN, own.id)
+        with pytest.raises(NotFound):
+            service.hold(ANN, "nowhere")
+
+
 class TestStructuredResults:
     def test_a_report_brings_data_in_one_spelling(self, service: Service) -> None:
         claimed(service)

@@ -107,7 +107,10 @@ def test_without_its_key_it_would_act_twice(open_service: Open) -> None:
     # A report that was accepted is known by its words, as long as nothing else happens to the task.
     reports = {"complete_many", *(case.name for case in CASES if case.call == "complete")}
     # What is as asked for already stays so; a key tells it from somebody else's change in between.
-    settled = {"stopped", "edit", "edit with a context", "mark_applied", "take_messages"}
+    settled = {
+        "stopped", "edit", "edit with a context", "hold", "dispatch", "mark_applied",
+        "take_messages",
+    }  # fmt: skip
     # The same words of the same author say nothing new.
     said = {"comment", "comment of a holder"}
     assert same == reports | settled | said

@@ -9,6 +9,11 @@ const OPEN = ["pending", "ready", "in_progress", "review", "blocked"];
 const at = (card, verb) => `tasks/${part(card.id)}/${verb}`;
 const text = (label, required = true) => ({ name: "text", label, lines: 4, required });
 
+/** Whether only somebody's hold, or a delay, is there for a dispatch to end. */
+const isKeptBack = (card) => Boolean(card.waits?.held || card.waits?.until);
+/** Whether it waits for more than that. */
+const waitsForOthers = (card) => card.decision === "approval" || ["after", "children", "signals"].some((name) => card.waits?.[name]);
+
 /** Each: what it is called, when it can be done, what it asks, where the card goes meanwhile, the
  *  request, the command. The ledger decides; what is offered here is only what makes sense. */
 export const ACTIONS = {
@@ -69,6 +74,18 @@ export const ACTIONS = {
     send: (card, given) => decide(at(card, "edit"), { priority: given.priority }, { version: card.version }),
     command: (card, given) => `agentq priority ${card.id} ${given?.priority || "high"}`,
   },
+  dispatch: {
+    label: "Dispatch", key: "d", fits: (card) => card.state === "pending" && isKeptBack(card),
+    to: (card) => (waitsForOthers(card) ? "" : "ready"),
+    send: (card) => decide(at(card, "dispatch"), {}, { version: card.version }),
+    command: (card) => `agentq dispatch ${card.id}`,
+  },
+  hold: {
+    label: "Hold", key: "w", fits: (card) => ["pending", "ready"].includes(card.state) && !card.waits?.held, to: () => "pending",
+    asks: () => [text("Why? (may stay empty)", false)],
+    send: (card, given) => decide(at(card, "hold"), { reason: given.text || "" }, { version: card.version }),
+    command: (card, given) => `agentq hold ${card.id}${given?.text ? ` --reason ${shell(given.text)}` : ""}`,
+  },
   reassign: {
     label: "Give to another role", fits: (card) => ["pending", "ready", "blocked"].includes(card.state),
     asks: (card) => [{ name: "to", label: "Role", required: true, value: card.role, list: "roles" }],
@@ -119,7 +136,7 @@ export async function act(name, card, given = null) {
 export function verbFor(card, column) {
   if (column === "cancelled") return ["cancel", ""];
   const by = {
-    "pending>ready": card.decision === "approval" ? "approve" : "",
+    "pending>ready": card.decision === "approval" ? "approve" : isKeptBack(card) ? "dispatch" : "", "ready>pending": "hold",
     "blocked>ready": "answer", "review>complete": "approve", "review>ready": "changes", "review>failed": "reject",
     "failed>ready": "requeue", "expired>ready": "requeue", "cancelled>ready": "rerun",
   };

@@ -152,7 +152,7 @@ class Board {
     if (!card || columnOf(card) === column) return;
     const [verb, why] = verbFor(card, column);
     if (!verb) toast(why, { error: true });
-    else await act(verb, card);
+    else await act(verb, card, verb === "hold" ? {} : null); // whoever drags has no more to say
   }
 
   menu(card, element) {
@@ -178,7 +178,7 @@ class Board {
     const button = (words, run, kind = "") => h("button", { type: "button", class: kind, onclick: run }, words);
     fill(this.bulk, h("strong", {}, `${number} chosen`),
       button(`Choose all ${this.visible().length}`, () => { for (const card of this.visible()) this.chosen.add(card.id); this.update(); }),
-      ["approve", "requeue", "priority", "reassign", "cancel"].map((name) => button(name, () => this.many(name), name === "cancel" ? "danger" : "")),
+      ["approve", "requeue", "hold", "dispatch", "priority", "reassign", "cancel"].map((name) => button(name, () => this.many(name), name === "cancel" ? "danger" : "")),
       button("Choose none", () => { this.chosen.clear(); this.update(); }, "quiet"));
   }
 

@@ -20,7 +20,7 @@ export function cardElement(card, { chosen = false, draggable = true } = {}) {
   return h("article", {
     class: `card p-${card.priority}${card.moving ? " moving" : ""}${chosen ? " chosen" : ""}`, role: "listitem", tabindex: "-1",
     draggable: draggable && !card.moving ? "true" : null, "data-id": card.id,
-    "aria-label": `${card.title}, ${card.role}, ${STATES[card.state].words}${card.decision ? ", waits for you" : ""}`,
+    "aria-label": `${card.title}, ${card.role}, ${STATES[card.state].words}${card.waits?.held ? ", held" : ""}${card.decision ? ", waits for you" : ""}`,
   },
     h("div", { class: "line first" },
       h("span", { class: `mark s-${card.state}`, title: STATES[card.state].words }, STATES[card.state].mark),
@@ -30,6 +30,7 @@ export function cardElement(card, { chosen = false, draggable = true } = {}) {
       h("span", { class: "role" }, card.role),
       card.priority !== "normal" && h("span", { class: `tag ${card.priority}` }, card.priority),
       card.epoch > 1 && h("span", { class: "tag", title: "attempt" }, `attempt ${card.epoch}`),
+      card.waits?.held && h("span", { class: "tag", title: `held by ${card.waits.held.by}` }, "held"),
       card.score !== undefined && h("span", { class: "tag", title: "the reviewer's score" }, `score ${card.score}`),
       card.applied && h("span", { class: "tag" }, "applied")),
     h("div", { class: "line words" }, waits ? `waits for ${waits}` : words),

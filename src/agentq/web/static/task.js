@@ -180,6 +180,7 @@ function gates(spec) {
 function cardFrom(task) {
   return { id: task.spec.id, title: task.spec.title || task.spec.instructions?.slice(0, 80), role: task.spec.to, state: task.state,
     priority: task.spec.priority, version: task.version, epoch: task.epoch, at: task.updated_at, since: task.submitted_at,
-    reason: task.details?.reason, decision: { blocked: "question", review: "review", failed: "dead_letter", expired: "dead_letter" }[task.state] || "" };
+    reason: task.details?.reason, waits: task.state === "pending" ? { held: task.details?.held, until: task.details?.not_before } : {},
+    decision: { blocked: "question", review: "review", failed: "dead_letter", expired: "dead_letter" }[task.state] || "" };
 }
 

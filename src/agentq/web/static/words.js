@@ -44,6 +44,7 @@ export function waitsFor(card, cards, now) {
   const waits = card.waits || {};
   const title = (id) => cards.get(id)?.title || id;
   if (card.decision === "approval") return "an approval";
+  if (waits.held) return `a dispatch: held by ${waits.held.by}${waits.held.reason ? `, ${waits.held.reason}` : ""}`;
   if (waits.after?.length) return `${title(waits.after[0])}${waits.after.length > 1 ? ` and ${waits.after.length - 1} more` : ""}`;
   if (waits.children?.length) return `${waits.children.length} of its children`;
   if (waits.signals?.length) return `the signal ${waits.signals.join(", ")}`;
