@@ -1,7 +1,7 @@
 // A workflow as a layered graph: each step right of all that it comes after.
 
 import { h } from "./dom.js";
-import { STATES } from "./words.js";
+import { standingOf, STATES } from "./words.js";
 
 const WIDTH = 196;
 const HEIGHT = 44;
@@ -33,14 +33,15 @@ export function graph(steps, critical) {
 }
 
 function box(step, { x, y }, critical) {
-  const state = STATES[step.state] || { mark: "·", words: step.state };
+  const standing = standingOf(step);
+  const state = STATES[standing] || { mark: "·", words: standing };
   const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const inside = [
     h("title", {}, `${step.id}: ${state.words}${step.why ? `, ${step.why}` : ""}`),
     h("rect", { class: critical ? "box critical" : "box", x, y, width: WIDTH, height: HEIGHT, rx: 6 }),
-    h("text", { x: x + 10, y: y + 18, class: `s-${step.state}` }, state.mark),
+    h("text", { x: x + 10, y: y + 18, class: `s-${standing}` }, state.mark),
     h("text", { x: x + 28, y: y + 18, "font-weight": 600 }, short(step.id, 22)),
-    h("text", { x: x + 28, y: y + 35, class: "dim" }, short(STATES[step.state] ? step.role : `${step.role}, ${state.words}`, 25)),
+    h("text", { x: x + 28, y: y + 35, class: "dim" }, short(STATES[standing] ? step.role : `${step.role}, ${state.words}`, 25)),
   ];
   if (!step.tasks.length) return h("g", {}, inside);
   const link = document.createElementNS("http://www.w3.org/2000/svg", "a");

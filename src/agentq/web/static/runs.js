@@ -6,7 +6,7 @@ import { fill, h } from "./dom.js";
 import { graph } from "./graph.js";
 import { cards, now, watch } from "./live.js";
 import { panel, table } from "./table.js";
-import { age, money, STATES } from "./words.js";
+import { age, money, standingOf, STATES } from "./words.js";
 
 export function runsView(main, query, go, [id]) {
   return id ? oneRun(main, id) : allRuns(main);
@@ -81,7 +81,7 @@ function showSteps(place, steps) {
   fill(place, table([
     ["step", (step) => (step.tasks[0] ? h("a", { href: `#/tasks/${part(step.tasks[0].id)}` }, step.id) : step.id)],
     ["role", (step) => step.role],
-    ["state", (step) => step.state.replaceAll("_", " ")],
+    ["state", (step) => standingOf(step).replaceAll("_", " ")],
     [">attempts", (step) => step.tasks.reduce((sum, task) => sum + (task.epoch || 0), 0) || ""],
     [">cost", (step) => money([...step.tasks, ...step.below].reduce((sum, task) => sum + (task.usd || 0), 0))],
     ["", (step) => step.why || step.tasks[0]?.reason || step.tasks[0]?.summary || ""],
