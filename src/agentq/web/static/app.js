@@ -36,8 +36,10 @@ async function route() {
   if (turn !== shown) return;
   current?.end();
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.view === (name === "tasks" ? "" : name)) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.view === (name === "tasks" ? "" : name)) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
   }
   main.className = `view-${name || "board"}`;
   current = make(main, new URLSearchParams(query), go, rest.map(decodeURIComponent)) || { end: () => {} };

@@ -6,6 +6,8 @@ import { fill, h } from "./dom.js";
 import { watch } from "./live.js";
 
 const RANGES = { "1h": "1 hour, by minute", "24h": "24 hours, by quarter", "30d": "30 days (UTC)" };
+/** Up to where the charts of lengths of time go, in seconds: halves of these are short to say, too. */
+const LENGTHS = [0.1, 1, 2, 4, 10, 20, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14_400, 28_800, 57_600, 86_400, 172_800];
 /** Something may happen many times a second; the numbers are asked for again this often at most. */
 const AGAIN_MS = 5000;
 const COLUMNS = ["submitted", "started", "completed", "dead", "cancelled", "failed", "crashed", "retried", "failure_rate",
@@ -84,7 +86,7 @@ function charts(found, role) {
   for (let at = found.since; at <= found.until; at += found.span_ms) times.push(at);
   const points = new Map(found.points.filter((each) => each.role === role).map((each) => [each.at, each]));
   const values = (name, none) => times.map((at) => { const point = points.get(at); return (point && valueOf(point, name)) ?? none; });
-  const make = (title, say, ...series) => chart({ title, times, span: found.span_ms, say, series });
+  const make = (title, say, ...series) => chart({ title, times, span: found.span_ms, say, series, roofs: say === duration ? LENGTHS : [] });
   return [
     make("Throughput", count, { name: "completed", kind: "bar", values: values("completed", 0), mark: 0 },
       { name: "submitted", kind: "line", values: values("submitted", 0), mark: 1 }),

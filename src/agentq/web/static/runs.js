@@ -90,12 +90,13 @@ function showSteps(place, steps) {
 
 function showMeter(place, overhead) {
   if (!overhead) { fill(place, h("p", { class: "dim" }, "Nothing to measure yet.")); return; }
-  const longest = Math.max(...overhead.phases.map((each) => each.span_ms), 1);
+  const phases = overhead.phases.filter((each) => each.span_ms);
+  const longest = Math.max(...phases.map((each) => each.span_ms), 1);
   fill(place,
     h("p", {}, `${age(overhead.wall_ms)} in all, ${age(overhead.critical_path_ms)} of it on the critical path, ${age(overhead.work_ms)} of work.`),
     overhead.bottleneck && h("p", { class: "say" }, overhead.bottleneck.text),
     table([["", (each) => each.phase.replaceAll("_", " ")], [">time", (each) => age(each.span_ms)], [">cost", (each) => money(each.cost?.usd)],
       ["", (each) => { const bar = h("span", {}); bar.style.width = `${(100 * each.span_ms) / longest}%`; return h("div", { class: "meter" }, bar); }]],
-    overhead.phases, "", "Phases"));
+    phases, "Nothing took any time yet.", "Phases"));
 }
 
