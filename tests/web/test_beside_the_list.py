@@ -12,10 +12,11 @@ from tests.web.beside_the_list import run
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = pytest.mark.long
+
 _SECONDS = 20.0
 
 
-@pytest.mark.long
 def test_the_board_is_never_older_than_a_second_and_never_different(
     tmp_path: Path, browser: Browser
 ) -> None:

@@ -15,10 +15,11 @@ from playwright.sync_api import Browser, expect
 from tests.architecture.files import ROOT
 from tests.eventually import PATIENCE_SECONDS, eventually
 
+pytestmark = pytest.mark.long
+
 _LINK = re.compile(r"http://127\.0\.0\.1:\d+/login\?code=\S+")
 
 
-@pytest.mark.long
 def test_the_story_is_told_on_the_board(tmp_path: Path, browser: Browser) -> None:
     told = tmp_path / "told.txt"
     home = tmp_path / "home"
