@@ -73,7 +73,7 @@ touch $@
 endef
 
 .PHONY: demo
-demo: $(STAMP) ## Tell the whole story in under a minute: submit, claim, kill -9, recover, verify
+demo: $(STAMP) ## Tell the whole story in under a minute: submit, claim, kill -9, recover, verify (ARGS=--board: on the board)
 	@$(BIN)/python demo/run.py $(ARGS)
 
 .PHONY: story

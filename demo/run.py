@@ -1,7 +1,8 @@
 """The story of agentq in under a minute, with real processes: `make demo`.
 
 Two tasks, a worker that is killed, a worker that comes back from the dead, and the proof that
-nothing was lost or done twice. Every sentence printed here has been checked before it is printed;
+nothing was lost or done twice. With `ARGS=--board` a link leads to the board, where the cards tell
+the same. Every sentence printed here has been checked before it is printed;
 if one of them does not hold, the demonstration says so and ends with status 1.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from board import Board
 from patches import apply_patch
 from stage import AGENTQ, Broken, Show, Stage, expect
 from worker import FENCED_OUT, run_tests
@@ -86,7 +89,7 @@ class Story:
         self.shop = stage.folder / "shop"
 
     def emit(self) -> None:
-        self.set_up()
+        """Everything after `set_up`."""
         self.submit()
         self.start_and_kill()
         self.freeze()
@@ -226,23 +229,69 @@ def _moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+def tell(stage: Stage, options: argparse.Namespace) -> None:
+    """The story, with the board beside it if that was asked for."""
+    show = stage.show
+    story = Story(stage)
+    started = time.monotonic()
+    show.title("agentq: work that survives its workers")
+    story.set_up()
+    board = Board(stage) if options.board else None
+    try:
+        if board is not None:
+            invite(show, board)
+            started = time.monotonic()
+        story.emit()
+        show.line()
+        seconds = time.monotonic() - started
+        show.title(f"The end, after {seconds:.0f} s: nothing was lost, nothing was done twice.")
+        if board is not None:
+            stay(show, options.stay)
+    finally:
+        if board is not None:
+            board.end()
+
+
+def invite(show: Show, board: Board) -> None:
+    """Print the link; on a terminal the story waits until somebody has opened it."""
+    show.step("The same on the board: open this in a browser and watch the cards")
+    show.line(f"\n    {board.link()}\n")
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        input("    Press Enter when it is open. ")
+
+
+def stay(show: Show, seconds: float | None) -> None:
+    """Leave the board there for a while; without a number until Ctrl-C."""
+    try:
+        if seconds is not None:
+            time.sleep(seconds)
+            return
+        show.say("The board stays until Ctrl-C.")
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        show.line()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Tell the story of agentq with real processes.")
     parser.add_argument("--keep", action="store_true", help="keep the folder to look around in")
+    parser.add_argument("--board", action="store_true", help="show it on the board, too")
+    parser.add_argument(
+        "--stay", type=float, metavar="SECONDS",
+        help="how long the board stays after the end  [default: until Ctrl-C on a terminal]",
+    )  # fmt: skip
     options = parser.parse_args()
+    if options.stay is None and not sys.stdout.isatty():
+        options.stay = 0.0
     if not AGENTQ.is_file():
         print(f"{AGENTQ} is missing: run this as `make demo`.", file=sys.stderr)
         return 1
     show = Show(sys.stdout)
     folder = Path(tempfile.mkdtemp(prefix="agentq-demo-"))
     stage = Stage(folder, show)
-    started = time.monotonic()
     try:
-        show.title("agentq: work that survives its workers")
-        Story(stage).emit()
-        show.line()
-        seconds = time.monotonic() - started
-        show.title(f"The end, after {seconds:.0f} s: nothing was lost, nothing was done twice.")
+        tell(stage, options)
     except (Broken, subprocess.TimeoutExpired) as broken:
         show.line()
         show.line(show.paint("1;31", "The story does not hold:") + f" {broken}")

@@ -371,7 +371,7 @@ def local_files(settings: Settings) -> list[str]:
     """
     home = settings.home
     found = [home] if os.path.basename(home) == ".agentq" else []  # noqa: PTH119 - start-up
-    names = ("tasks", "artifacts", "results", "live", "workspaces", ".token-key")
+    names = ("tasks", "artifacts", "results", "live", "workspaces", "sessions", ".token-key")
     found += [f"{home}/{name}" for name in names]
     if settings.url.startswith("sqlite:") and settings.sqlite_path != MEMORY:
         endings = ("", "-wal", "-shm", "-journal", ".clock", ".bells")

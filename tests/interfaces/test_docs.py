@@ -35,6 +35,8 @@ PAGES = consoles.pages()
 WRITTEN = [page for page in PAGES if page != generate.COMMANDS]
 POSTGRES = generate.NEEDS_SERVER
 POSTGRES_SHOWN = "postgresql://agentq@db.example/agentq"
+PICTURE = re.compile(r"!\[[^\]]+\]\(([^)\s]+)\)")
+PICTURE_BYTES_MAX = 150_000
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -271,6 +273,17 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not linked.exists() or (anchor and anchor not in anchors(linked)):
             broken.append(target)
     assert broken == []
+
+
+def test_pictures_are_there_small_and_shown() -> None:
+    shown = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in PICTURE.findall(page.read_text("utf-8"))
+    }
+    assert set((DOCS / "pictures").iterdir()) <= shown
+    assert [each.name for each in shown if not each.is_file()] == []
+    assert [each.name for each in shown if each.stat().st_size > PICTURE_BYTES_MAX] == []
 
 
 def test_every_page_is_linked_from_the_readme_or_another_page() -> None:

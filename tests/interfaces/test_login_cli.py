@@ -21,6 +21,7 @@ from agentq.client import login
 from agentq.contracts.routes import SESSION_SECONDS
 from agentq.core.access import SYSTEM
 from agentq.server.serving import LOOPBACK_NAMES, make_app
+from agentq.server.session_files import sessions_folder
 from agentq.settings import load_settings
 from agentq.wiring import open_installation
 from tests.contracts.service.over_http import Tokens, serving
@@ -36,7 +37,8 @@ LINK = re.compile(r"http://127\.0\.0\.1:\d+/login\?code=([\w-]{43})\s")
 def served(home: Path) -> Iterator[Served]:
     """A server beside the ledger of this folder, that knows its tokens."""
     installation = open_installation(load_settings())
-    app = make_app(installation, LOOPBACK_NAMES)
+    sessions = sessions_folder(installation.settings.home)
+    app = make_app(installation, LOOPBACK_NAMES, sessions=sessions)
     with serving(app) as (url, server):
         yield Served(url, installation, Tokens(), home, server, app)
     installation.close()
@@ -96,6 +98,18 @@ class TestCommand:
         assert other.startswith("https://queue.example/q/login?code=")
         monkeypatch.setenv("AGENTQ_TOKEN", "agq_wrong")
         run_here("login").refused(4, "no token")
+
+    def test_all_browsers_are_logged_out(
+        self, served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        printed = run_here("login", "--server", served.url).ok().out
+        browsers = [logged_in(served, printed), Browser(served).log_in()]
+        assert [each.send("GET", "/session").status for each in browsers] == [200, 200]
+        assert run_here("logout").ok().out == "2 sessions ended\n"
+        assert [each.send("GET", "/session").status for each in browsers] == [401, 401]
+        assert run_here("logout", "--json").ok().json() == {"ended": 0}
+        monkeypatch.setenv("AGENTQ_URL", served.url)
+        run_here("logout").refused(4, "needs the ledger itself")
 
     def test_nobody_is_there(self, home: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -7,8 +7,6 @@ import os
 import pytest
 
 from agentq import Queue, Usage
-from agentq.cli import top as screen
-from agentq.core.samples import Sample, total_of
 from agentq.core.states import State
 from tests.eventually import eventually
 from tests.interfaces.conftest import Submit, run_here
@@ -56,10 +54,6 @@ def test_top_is_written_once_where_there_is_no_terminal(worked: Queue) -> None:
     assert "half of it" in shown
     found = run_here("top", "--json").ok().json()
     assert found["hour"]["completed"] == 1 and found["roles"]
-
-
-def test_the_hour_is_of_all_roles() -> None:
-    assert screen.hour_json(total_of([Sample(completed=1), Sample(completed=2)]))["completed"] == 3
 
 
 def test_keys_open_approve_and_cancel(worked: Queue) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import json
 import logging
+import os
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +16,7 @@ from agentq.contracts.routes import SESSION_SECONDS
 from agentq.core import access
 from agentq.core.task import Spec
 from agentq.server import sessions, streams
+from agentq.server.session_files import SessionFiles
 from agentq.server.sessions import CODE_SECONDS, IDLE_SECONDS, Login, Sessions
 from tests.server.browser import FORM, LOCAL, Browser
 from tests.server.conftest import ANN, Served, serving_ledger
@@ -355,3 +358,109 @@ class TestPages:
         assert "login of person:ann (local)" in caplog.text
         for hidden in (code, secret):
             assert hidden not in caplog.text
+
+
+class TestKept:
+    """Sessions as files: another server of the same folder knows them."""
+
+    def test_another_server_knows_who_it_is(self, tmp_path: Path) -> None:
+        clock = Clock()
+        first = Sessions(clock, SessionFiles(tmp_path / "sessions"))
+        local, by_token = first.open(Login(LOCAL)), first.open(Login(token="agq_secret"))
+        clock.now += 100
+        second = Sessions(clock, SessionFiles(tmp_path / "sessions"))
+        assert second.use(local) == Login(LOCAL)
+        assert second.use(by_token) == Login(token="agq_secret")
+        assert second.seconds_left(local) == SESSION_SECONDS - 100
+        assert second.use("guessed") is None
+
+    def test_they_end_as_they_would_have(self, tmp_path: Path) -> None:
+        clock = Clock()
+
+        def server() -> Sessions:
+            return Sessions(clock, SessionFiles(tmp_path / "sessions"))
+
+        secret = server().open(Login(LOCAL))
+        for _ in range(3):  # each server hears of it, and the next one knows
+            clock.now += IDLE_SECONDS - 100
+            assert server().use(secret)
+        clock.now += IDLE_SECONDS
+        assert server().use(secret) is None
+        used = server().open(Login(LOCAL))
+        for _ in range(int(SESSION_SECONDS / 3600)):
+            assert server().use(used)
+            clock.now += 3600
+        assert server().use(used) is None
+        early = server().open(Login(LOCAL))
+        clock.now -= 3600  # somebody has put the clock back: nobody knows how old it is
+        assert server().use(early) is None
+
+    def test_one_that_was_ended_is_nobodys(self, tmp_path: Path) -> None:
+        files = SessionFiles(tmp_path / "sessions")
+        one, other = Sessions(files=files), Sessions(files=files)
+        secret, second = one.open(Login(LOCAL)), one.open(Login(LOCAL))
+        assert other.use(secret)
+        one.end(secret)
+        assert other.use(secret) is None, "though it was in its memory"
+        assert files.remove_all() == 1
+        assert one.use(second) is None
+        assert files.remove_all() == 0
+
+    def test_nothing_that_lies_there_is_good_for_anybody(self, tmp_path: Path) -> None:
+        folder = tmp_path / "sessions"
+        secret = Sessions(files=SessionFiles(folder)).open(Login(token="agq_secret"))
+        (file,) = folder.iterdir()
+        assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+        for hidden in (secret, "agq_secret", b"agq_secret".hex()):
+            assert hidden not in file.name + file.read_text()
+        plain = json.loads(file.read_text())
+        file.write_text(json.dumps({**plain, "token": "00" + plain["token"][2:]}))
+        changed = Sessions(files=SessionFiles(folder)).use(secret)
+        assert changed is not None and changed.token != "agq_secret", "and so it is no token"
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "{}", "[]", '{"person": "ann", "token": "00", "opened_at": 1000}',
+         '{"person": "", "token": "", "opened_at": 1000}',
+         '{"person": "", "token": "no", "opened_at": 1000}',
+         '{"person": "ann", "token": "", "opened_at": "soon"}'],
+    )  # fmt: skip
+    def test_a_file_that_is_none(self, tmp_path: Path, text: str) -> None:
+        clock = Clock()
+        secret = Sessions(clock, SessionFiles(tmp_path / "sessions")).open(Login(LOCAL))
+        (file,) = (tmp_path / "sessions").iterdir()
+        file.write_text(text)
+        os.utime(file, (1000, 1000))
+        assert Sessions(clock, SessionFiles(tmp_path / "sessions")).use(secret) is None
+
+    def test_a_folder_that_others_may_enter_keeps_none(self, tmp_path: Path) -> None:
+        folder = tmp_path / "sessions"
+        folder.mkdir()
+        folder.chmod(0o755)
+        open_to_all = Sessions(files=SessionFiles(folder))
+        secret = open_to_all.open(Login(LOCAL))
+        assert list(folder.iterdir()) == []
+        assert open_to_all.use(secret), "it is in memory all the same"
+        folder.chmod(0o700)
+        assert Sessions(files=SessionFiles(folder)).use(secret) is None
+
+    def test_only_people_here_and_tokens_are_kept(self, tmp_path: Path) -> None:
+        folder = tmp_path / "sessions"
+        kept = Sessions(files=SessionFiles(folder))
+        secret = kept.open(Login(access.worker("host:1", "w")))
+        assert kept.use(secret)
+        assert not folder.exists()
+
+    def test_many_and_old_ones_make_way(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
+        clock, folder = Clock(), tmp_path / "sessions"
+        kept = Sessions(clock, SessionFiles(folder))
+        for _ in range(3):
+            clock.now += 100
+            kept.open(Login(LOCAL))
+        assert len(list(folder.iterdir())) == 2
+        clock.now += IDLE_SECONDS + 1
+        kept.open(Login(LOCAL))
+        assert len(list(folder.iterdir())) == 1

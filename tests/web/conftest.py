@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ANN = access.person("ann", "token")
 #: Chromium asks nobody for anything of its own: updates, suggestions, lists of bad sites.
-_FLAGS = (
+FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run",
 )  # fmt: skip
@@ -45,7 +45,7 @@ def browser() -> Iterator[Browser]:
 
     expect.set_options(timeout=PATIENCE_SECONDS * 1000)
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=program, args=list(_FLAGS))
+        found = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield found
         found.close()
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from agentq.cli.options import command
-from agentq.cli.screen import emit_json, is_terminal, note, say
+from agentq.cli.screen import answer, emit_json, is_terminal, note, say
 from agentq.cli.session import Session, pass_session
+from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.values import replace
 
@@ -39,6 +40,23 @@ def login(session: Session, server: str) -> None:
         return
     say(made.link)
     note(f"It works once, within {format_duration(made.seconds)}.")
+
+
+@command()
+@pass_session
+def logout(session: Session) -> None:
+    """End the sessions of all browsers.
+
+    Of those that have logged in to the servers of this installation on this machine; each needs
+    another link. A token that a session was made from stays good: `agentq token revoke` ends it.
+    """
+    from agentq.core.access import Action
+    from agentq.server.session_files import SessionFiles, sessions_folder
+
+    session.refuse_server()
+    session.check_may(Action.OPERATE)
+    ended = SessionFiles(sessions_folder(session.settings().home)).remove_all()
+    answer(session, {"ended": ended}, f"{counted(ended, 'session')} ended")
 
 
 def offer_link(app: HttpApp, address: str, who: Principal) -> None:

@@ -79,6 +79,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "up": ("up:up", "Run the loops that keep an installation going, and its workers."),
         "serve": ("serve:serve", "Serve the HTTP API of this installation."),
         "login": ("login:login", "Print a link that logs a browser in."),
+        "logout": ("login:logout", "End the sessions of all browsers."),
         "limits": ("limits:limits", "Show or set the limits of roles and resources."),
         "token": ("token:token", "Make, list and revoke tokens for those who ask from elsewhere."),
         "audit": ("audit:audit", "Show who decided what and who was refused, the newest first."),

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 from agentq.cli.overview import money
 from agentq.cli.screen import note, say, show_table
-from agentq.core.digests import usage_to_dict
+from agentq.contracts.number_values import sample_to_dict
 from agentq.core.durations import format_duration
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
     from agentq.contracts.number_values import Numbers
-    from agentq.core.samples import Latencies, Sample
+    from agentq.core.samples import Sample
 
 _WORDS = {"1h": "the last hour", "24h": "the last 24 hours", "30d": "the last 30 days (UTC)"}
-#: Shares of which the lengths are shown.
-_SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def heartbeat_ages(queue: QueueReader) -> dict[str, int]:
@@ -82,33 +80,6 @@ def short(length_ms: int | None) -> str:
 def numbers_json(found: Numbers, heard: dict[str, int]) -> dict[str, object]:
     """The one JSON shape of numbers, by role."""
     by_role = found.by_role()
-    plain: dict[str, object] = {role: sample_json(each) for role, each in by_role.items()}
+    plain = {role: sample_to_dict(each) for role, each in by_role.items()}
     beats = {role: age_ms / 1000 for role, age_ms in sorted(heard.items())}
     return {"roles": plain, "heartbeat_age_seconds": beats, "behind": found.behind}
-
-
-def sample_json(sample: Sample) -> dict[str, object]:
-    """What a sample comes to, as JSON."""
-    rate = sample.failure_rate
-    return {
-        "submitted": sample.submitted,
-        "started": sample.started,
-        "completed": sample.completed,
-        "dead": sample.dead,
-        "cancelled": sample.cancelled,
-        "retried": sample.retried,
-        "failed": sample.failed,
-        "crashed": sample.crashed,
-        "failures": sample.failures,
-        "failure_rate": None if rate is None else round(rate, 4),
-        **_lengths_json("waiting", sample.waiting),
-        **_lengths_json("processing", sample.processing),
-        "cost": usage_to_dict(sample.cost),
-    }
-
-
-def _lengths_json(what: str, found: Latencies) -> dict[str, float | None]:
-    lengths = {
-        f"{what}_{name}_seconds": found.quantile_ms(share) for name, share in _SHARES.items()
-    }
-    return {name: None if each is None else each / 1000 for name, each in lengths.items()}

@@ -50,6 +50,7 @@ def serve(
         listen_on,
         make_app,
     )
+    from agentq.server.session_files import sessions_folder
     from agentq.web.opening import board_pages
 
     queue = session.client_when_there()
@@ -59,7 +60,10 @@ def serve(
     listener = listen_at(path) if path else listen_on(host, port)
     hosts = () if path else allowed_hosts(host, names)
     settings = queue.installation.settings
-    app = make_app(queue.installation, hosts, hooks=settings.hooks_folder, pages=board_pages(queue))
+    app = make_app(
+        queue.installation, hosts, hooks=settings.hooks_folder, pages=board_pages(queue),
+        sessions=sessions_folder(settings.home),
+    )  # fmt: skip
     server = HttpServer(app, [listener])
     address = f"http+unix:{path}" if path else address_of(host, listener)
     note(f"Serving on {address}; Ctrl-C ends it.")

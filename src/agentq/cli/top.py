@@ -24,6 +24,7 @@ from agentq.cli.overview import kinds_waiting, money, overview_json, roles_table
 from agentq.cli.screen import ago, emit_json, is_terminal, one_line, paint, say
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up
+from agentq.contracts.number_values import sample_to_dict
 from agentq.core.errors import AgentqError
 from agentq.core.samples import Sample, total_of
 from agentq.core.task import NO_USAGE
@@ -64,7 +65,7 @@ def top(session: Session) -> None:
     catch_up(queue)
     if session.json:
         seen = _look(queue)
-        emit_json({**overview_json(seen.overview), "hour": hour_json(seen.hour)})
+        emit_json({**overview_json(seen.overview), "hour": sample_to_dict(seen.hour)})
     elif is_terminal() and sys.stdin.isatty():
         TopScreen(session, queue).run()
     else:
@@ -74,13 +75,6 @@ def top(session: Session) -> None:
 
 def _look(queue: QueueReader) -> Seen:
     return Seen(queue.overview(), total_of(queue.numbers("1h").by_role().values()))
-
-
-def hour_json(hour: Sample) -> dict[str, object]:
-    """How the last hour went."""
-    from agentq.cli.numbers import sample_json
-
-    return sample_json(hour)
 
 
 # -- the screen ------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ def _of_loops(queue: Client) -> dict[str, Any]:
     from agentq.daemon.carriers import PluginPlace
     from agentq.organisation.wake_schedules import AgentWakes
     from agentq.schedules.opening import file_schedules
+    from agentq.server.session_files import sessions_folder
     from agentq.settings import environment
     from agentq.settings.webhooks import WebhooksFile
     from agentq.web.opening import board_pages
@@ -148,6 +149,7 @@ def _of_loops(queue: Client) -> dict[str, Any]:
         "pulls": PullRequests(queue, SYSTEM),
         "schedules": [file_schedules(settings), AgentWakes(settings.agents_folder)],
         "pages": board_pages(queue),
+        "sessions": sessions_folder(settings.home),
     }
 
 

@@ -6,8 +6,10 @@ Moments are milliseconds of the ledger's clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from agentq.core.samples import Sample, total_of
+from agentq.core.digests import usage_to_dict
+from agentq.core.samples import Latencies, Sample, total_of
 
 #: For which stretches of time there are numbers: how long each sample is, and how many there are.
 #: `total` is one sample of all there ever was, also of tasks that are deleted.
@@ -18,6 +20,8 @@ PERIODS: dict[str, tuple[int, int]] = {
     "total": (0, 1),
 }
 DEFAULT_PERIOD = "24h"
+#: Shares of which the lengths are told.
+_SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +55,30 @@ class Numbers:
         for each in self.samples:
             found.setdefault(each.role, []).append(each.sample)
         return {role: total_of(samples) for role, samples in sorted(found.items())}
+
+
+def sample_to_dict(sample: Sample) -> dict[str, Any]:
+    """The one JSON shape of a sample."""
+    rate = sample.failure_rate
+    return {
+        "submitted": sample.submitted,
+        "started": sample.started,
+        "completed": sample.completed,
+        "dead": sample.dead,
+        "cancelled": sample.cancelled,
+        "retried": sample.retried,
+        "failed": sample.failed,
+        "crashed": sample.crashed,
+        "failures": sample.failures,
+        "failure_rate": None if rate is None else round(rate, 4),
+        **_lengths("waiting", sample.waiting),
+        **_lengths("processing", sample.processing),
+        "cost": usage_to_dict(sample.cost),
+    }
+
+
+def _lengths(what: str, found: Latencies) -> dict[str, float | None]:
+    lengths = {
+        f"{what}_{name}_seconds": found.quantile_ms(share) for name, share in _SHARES.items()
+    }
+    return {name: None if each is None else each / 1000 for name, each in lengths.items()}

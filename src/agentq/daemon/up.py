@@ -103,6 +103,8 @@ class Options:
     schedules: Sequence[ScheduleSource] = ()
     #: Makes the pages for people that the HTTP server has; None: none.
     pages: MakePages | None = None
+    #: The folder of the sessions of browsers; None: they end with this process.
+    sessions: Path | None = None
 
 
 class Daemon:
@@ -257,7 +259,7 @@ class Daemon:
             listener = listen_on(host, port)
             app = make_app(
                 self._installation, allowed_hosts(host, names), self._check_ready,
-                self.options.hooks, self.options.pages,
+                self.options.hooks, self.options.pages, self.options.sessions,
             )  # fmt: skip
             self._http = HttpServer(app, [listener])
         except Unavailable as error:

@@ -56,7 +56,8 @@ from agentq.server.pages import home_page
 from agentq.server.ranges import cut
 from agentq.server.repeats import Repeats
 from agentq.server.request_key import request_key
-from agentq.server.sessions import Login
+from agentq.server.session_files import SessionFiles
+from agentq.server.sessions import Login, Sessions
 from agentq.server.streams import StillGood
 from agentq.server.threads import T, Threads, Ts
 from agentq.server.waiting import WaitingClaims, rings
@@ -83,7 +84,8 @@ class HttpApp:
     is over before a thread would have begun, else a token is believed for `trust_seconds` without
     asking for it again. `hooks` is the folder of hook files; without one no webhooks are taken.
     `pages` makes the pages for people; without it there is only the API, and who one is. `checks`
-    are what else metrics tell of."""
+    are what else metrics tell of. `sessions` is the folder of browsers' sessions; without one they
+    end with the server."""
 
     def __init__(
         self,
@@ -98,6 +100,7 @@ class HttpApp:
         hooks: Path | None = None,
         pages: MakePages | None = None,
         checks: Checks | None = None,
+        sessions: Path | None = None,
     ) -> None:
         self._ready = ready or (lambda: service.check_writable(SYSTEM))
         self._service = service
@@ -114,6 +117,7 @@ class HttpApp:
         self._logins = Logins(
             authenticate, self.in_thread, self._failures, self._note_login,
             self._pages.home if self._pages is not None else home_page,
+            Sessions(files=SessionFiles(sessions)) if sessions is not None else Sessions(),
         )  # fmt: skip
         self._identities = Identities(
             service, authenticate, self._logins, self._failures, trust_seconds

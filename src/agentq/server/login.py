@@ -64,13 +64,14 @@ class Logins:
         failures: Failures,
         note: Callable[[AgentqError, str], None],
         home: Callable[[Principal, str], Response] = home_page,
+        sessions: Sessions | None = None,
     ) -> None:
         self._authenticate = authenticate
         self._in_thread = in_thread
         self._failures = failures
         self._note = note
         self._home_page = home
-        self.sessions = Sessions()
+        self.sessions = sessions or Sessions()
 
     # -- who asks ----------------------------------------------------------------------------------
 

@@ -92,8 +92,10 @@ def make_app(
     ready: Callable[[], None] | None = None,
     hooks: Path | None = None,
     pages: MakePages | None = None,
+    sessions: Path | None = None,
 ) -> HttpApp:
-    """The application for one installation; `hooks` is the folder of its hook files."""
+    """The application for one installation; `hooks` is the folder of its hook files, `sessions`
+    that of the browsers which have logged in."""
     from agentq.server.app import HttpApp
 
     service = installation.service
@@ -108,6 +110,7 @@ def make_app(
         hooks=hooks,
         pages=pages,
         checks={"broker": installation.check_broker} if installation.has_broker else {},
+        sessions=sessions,
     )
 
 

@@ -1,9 +1,9 @@
-"""Browser sessions and the codes that open them, in the memory of one serving process.
+"""Browser sessions and the codes that open them.
 
 A session is named by 256 random bits in a cookie, of which only a digest is kept. It stands for a
 person at this machine, or for a token that is asked about again in every request: revoke it, and
-its sessions have ended. Nothing is written down: a restart ends all of them, and another link costs
-one command. A stored session would be one more secret to keep, to expire and to move.
+its sessions have ended. Codes are in the memory of the server alone; sessions are files too (see
+`session_files`), so that a browser goes on when the server was restarted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentq.contracts.routes import SESSION_SECONDS
-from agentq.core.access import Principal
+from agentq.core.access import Principal, PrincipalKind
+from agentq.server.session_files import KeptSession, SessionFiles, sealed, unsealed
 
 #: How long a link may wait for its click.
 CODE_SECONDS = 600.0
@@ -27,6 +28,10 @@ IDLE_SECONDS = 2 * 3600.0
 CODES_MAX = 100
 SESSIONS_MAX = 1000
 _SECRET_BYTES = 32
+#: A file says up to so long ago when its session was last used.
+_NOTE_SECONDS = 60.0
+#: So far a clock may be put back before a session counts as ended.
+_CLOCK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,19 @@ class _OpenSession:
     login: Login
     opened_at: float
     used_at: float
+    #: Whether there is a file, with which the session ends; and the last use that it knows of.
+    is_kept: bool = False
+    noted_at: float = 0.0
 
 
 class Sessions:
-    """The open codes and sessions. For several threads."""
+    """The open codes and sessions. For several threads. Without `files` a restart ends them all."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, files: SessionFiles | None = None
+    ) -> None:
         self._clock = clock
+        self._files = files
         self._guard = threading.Lock()
         self._codes: dict[str, tuple[Login, float]] = {}
         self._sessions: dict[str, _OpenSession] = {}
@@ -79,7 +90,12 @@ class Sessions:
             self._sessions = {
                 key: each for key, each in self._sessions.items() if self._seconds_left(each) > 0
             }
-            self._sessions[_digest(secret)] = _OpenSession(login, now, now)
+            session = _OpenSession(login, now, now, noted_at=now)
+            kept = _to_keep(secret, session)
+            if self._files is not None and kept is not None:
+                session.is_kept = self._files.save(_digest(secret), kept)
+                self._files.prune(now - IDLE_SECONDS, SESSIONS_MAX)
+            self._sessions[_digest(secret)] = session
             while len(self._sessions) > SESSIONS_MAX:
                 self._sessions.pop(next(iter(self._sessions)))
         return secret
@@ -88,17 +104,32 @@ class Sessions:
         """For whom this session is; None if there is none, or not any more."""
         key = _digest(secret)
         with self._guard:
-            session = self._sessions.pop(key, None)
+            session = self._take(key, secret)
             if session is None or self._seconds_left(session) <= 0:
                 return None
             session.used_at = self._clock()
+            if self._files is not None and session.used_at - session.noted_at >= _NOTE_SECONDS:
+                session.noted_at = session.used_at
+                self._files.touch(key, session.used_at)
             self._sessions[key] = session  # the last of them again
             return session.login
+
+    def _take(self, key: str, secret: str) -> _OpenSession | None:
+        """The session from memory, else from its file; None once its file was removed."""
+        session = self._sessions.pop(key, None)
+        if self._files is None or (session is not None and not session.is_kept):
+            return session
+        if session is not None:
+            return session if self._files.is_there(key) else None
+        kept = self._files.load(key)
+        return None if kept is None else _from_kept(secret, kept)
 
     def end(self, secret: str) -> None:
         """End a session, if it has not ended."""
         with self._guard:
             self._sessions.pop(_digest(secret), None)
+            if self._files is not None:
+                self._files.remove(_digest(secret))
 
     def seconds_left(self, secret: str) -> int:
         """How long the session can last if it is used; 0 if it has ended."""
@@ -108,9 +139,38 @@ class Sessions:
 
     def _seconds_left(self, session: _OpenSession) -> float:
         now = self._clock()
-        if now - session.used_at >= IDLE_SECONDS:
+        # One from the future was opened under another clock: nobody knows how old it is.
+        if now - session.used_at >= IDLE_SECONDS or session.opened_at > now + _CLOCK_SECONDS:
             return 0.0
         return session.opened_at + SESSION_SECONDS - now
+
+
+def _to_keep(secret: str, session: _OpenSession) -> KeptSession | None:
+    """What a file keeps of a session; None for one of anybody but a person here or a token."""
+    login, at = session.login, session.opened_at
+    if login.token:
+        return KeptSession("", sealed(secret, login.token), at, at)
+    if login.person is not None and login.person == _local_person(login.person.name):
+        return KeptSession(login.person.name, "", at, at)
+    return None
+
+
+def _from_kept(secret: str, kept: KeptSession) -> _OpenSession | None:
+    if bool(kept.person) == bool(kept.sealed_token):
+        return None
+    try:
+        login = (
+            Login(_local_person(kept.person))
+            if kept.person
+            else Login(token=unsealed(secret, kept.sealed_token))
+        )
+    except ValueError:
+        return None
+    return _OpenSession(login, kept.opened_at, kept.used_at, is_kept=True, noted_at=kept.used_at)
+
+
+def _local_person(name: str) -> Principal:
+    return Principal(PrincipalKind.PERSON, name, proof="local")
 
 
 def csrf_token(secret: str) -> str:

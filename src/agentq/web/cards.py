@@ -21,7 +21,6 @@ def card_of(task: Task) -> dict[str, Any]:
         "type": spec.type if spec.type != "task" else "",
         "epoch": task.epoch,
         "holder": task.holder,
-        "percent": details.progress_percent if details.progress_percent >= 0 else None,
         "note": _short(details.progress_note),
         "usd": round(spent.usd, 4),
         "estimated": bool(spent.estimated_usd),
@@ -32,7 +31,6 @@ def card_of(task: Task) -> dict[str, Any]:
         "reviews": spec.reviews,
         "reason": _short(task.reason),
         "summary": _short(task.summary),
-        "score": details.score if details.score >= 0 else None,
         "irreversible": spec.irreversible,
         "applied": details.applied_commit,
         "decision": decision_of(task),
@@ -40,6 +38,7 @@ def card_of(task: Task) -> dict[str, Any]:
         "denied": details.denied,
         "mentions": [each.name for each in details.mentions],
     }
+    known = {"percent": details.progress_percent, "score": details.score}
     return {
         "id": task.id,
         "role": task.to,
@@ -48,7 +47,8 @@ def card_of(task: Task) -> dict[str, Any]:
         "version": task.version,
         "since": task.submitted_at,
         "at": task.updated_at,
-        **{name: value for name, value in card.items() if value not in (None, "", 0, [], {}, ())},
+        **{name: value for name, value in known.items() if value >= 0},
+        **{name: value for name, value in card.items() if value not in ("", 0, [], {}, ())},
     }
 
 

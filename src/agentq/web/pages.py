@@ -17,6 +17,7 @@ from agentq.server.streams import Receive, Send
 from agentq.web import assets
 from agentq.web.board_feed import BoardFeed
 from agentq.web.conversations import conversation
+from agentq.web.matching import matching
 from agentq.web.number_points import number_points
 from agentq.web.previews import preview
 from agentq.web.shell import shell_page
@@ -30,6 +31,7 @@ Question = Callable[[Service, Principal, Mapping[str, str]], Any]
 _QUESTIONS: dict[str, Question] = {
     "preview": preview,
     "conversation": conversation,
+    "matching": matching,
     "numbers": number_points,
 }
 

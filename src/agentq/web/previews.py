@@ -74,6 +74,8 @@ def preview(service: Service, who: Principal, query: Mapping[str, str]) -> dict[
         report, file = task.details.report, None
         if task.state is State.COMPLETE:
             _, file = service.open_result(who, ref)
+        elif report is not None and report.result:
+            _, _, file = service.open_artifact(who, ref, report.result, 0)
         if file is None:
             return _shown("result.md", task.summary.encode("utf-8", "replace"))
         with file:

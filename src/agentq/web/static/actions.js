@@ -1,7 +1,7 @@
 // What a person can do with a task, and how: the same verbs as the command line, and its words.
 
-import { decide, part, trying } from "./api.js";
-import { ask } from "./dom.js";
+import { decide, part, Refused, trying } from "./api.js";
+import { ask, toast } from "./dom.js";
 import { cards, expect } from "./live.js";
 import { PRIORITIES, shell } from "./words.js";
 
@@ -147,19 +147,44 @@ export function verbFor(card, column) {
   return ["", `No decision leads from ${card.state} to ${column}.`];
 }
 
-/** The same for many, one after the other; how many were done. */
-export async function actOnAll(name, chosen) {
+/** Requests that are under way at once when many are decided. */
+const AT_ONCE = 4;
+/** Refused for good, whatever task is next: nobody answers, the login has ended, not permitted, too much. */
+const HOPELESS = [0, 401, 403, 429];
+
+/** The same for many. One that is refused stays as it is, and the others go on. `tell` hears how many
+ *  are decided, and ends it by answering false. How many were done. */
+export async function actOnAll(name, chosen, tell = () => true) {
   const action = ACTIONS[name];
   const fitting = chosen.filter((card) => action.fits(card));
-  if (!fitting.length) return 0;
+  if (!fitting.length) {
+    toast(`${action.label}: it fits none of the ${chosen.length} that are chosen.`, { error: true });
+    return 0;
+  }
   const fields = action.asks ? action.asks(fitting[0]) : [];
   const given = await ask({ title: `${action.label}: ${fitting.length} tasks`, fields, submit: action.label,
     danger: action.danger, words: fitting.length < chosen.length ? `${chosen.length - fitting.length} of those chosen cannot be decided so, and stay as they are.` : "" });
   if (!given) return 0;
+  const refused = [];
   let done = 0;
-  for (const card of fitting) {
-    if (await trying(() => action.send(card, given))) done += 1;
-    else break;
-  }
+  let goOn = true;
+  const left = fitting.values();
+  const decideSome = async () => {
+    for (const card of left) {
+      try {
+        await action.send(card, given);
+        done += 1;
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        refused.push(error);
+        goOn &&= !HOPELESS.includes(error.status);
+      }
+      goOn &&= tell(done + refused.length, fitting.length) !== false;
+      if (!goOn) return;
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, decideSome));
+  toast(`${action.label}: ${done} of ${fitting.length} done.`);
+  if (refused.length) toast(`${refused.length} refused. ${refused[0].message}`, { error: true, remedy: refused[0].remedy });
   return done;
 }

@@ -1,7 +1,7 @@
 // Where everything begins: addresses to views, keys, the count in the title.
 
 import { boardView } from "./board.js";
-import { fill, h, tagged } from "./dom.js";
+import { h, tagged } from "./dom.js";
 import { brokenRoles, cards, start, state, waiting, watch } from "./live.js";
 import { closeMenu } from "./menu.js";
 import { roleList } from "./new_task.js";
@@ -20,7 +20,7 @@ const VIEWS = {
 const KEYS = [
   ["/", "filter"], ["?", "this list"], ["n", "new task"], ["arrows, h j k l", "from card to card"], ["Enter", "open a card"],
   ["a", "approve"], ["r", "request changes, answer, requeue"], ["c", "cancel"], ["p", "priority"], ["w", "hold"], ["d", "dispatch"], ["e", "edit"], ["m", "everything else"],
-  ["x, X", "choose a card, choose all"], ["g then b w r o n s", "board, waiting for you, runs, organisation, numbers, system"], ["Esc", "close, go back"],
+  ["x, X", "choose a card, choose all (twice: also those not shown)"], ["g then b w r o n s", "board, waiting for you, runs, organisation, numbers, system"], ["Esc", "close, go back"],
 ];
 
 let current = null;
@@ -36,8 +36,10 @@ async function route() {
   if (turn !== shown) return;
   current?.end();
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.view === (name === "tasks" ? "" : name)) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.view === (name === "tasks" ? "" : name)) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
   }
   main.className = `view-${name || "board"}`;
   current = make(main, new URLSearchParams(query), go, rest.map(decodeURIComponent)) || { end: () => {} };
@@ -123,4 +125,4 @@ async function begin() {
 
 begin();
 // What a test or a person at the console may look at.
-window.agentq = { cards, state, person: tagged("person"), fill };
+window.agentq = { cards, state, person: tagged("person") };

@@ -1,7 +1,9 @@
 // The board: columns by state. It decides nothing: cards move when the ledger says so.
 
 import { act, actionsFor, actOnAll, verbFor } from "./actions.js";
+import { Refused } from "./api.js";
 import { cardElement, freshenAges, markOf } from "./cards.js";
+import { Choice } from "./choice.js";
 import { Column } from "./column.js";
 import { ask, fill, h, toast } from "./dom.js";
 import { FIELD_NAMES, GROUPS, parse, passes } from "./filters.js";
@@ -30,7 +32,7 @@ class Board {
     this.go = go;
     this.query = { q: query.get("q") || "", group: query.get("group") || "" };
     this.tests = parse(this.query.q);
-    this.chosen = new Set();
+    this.chosen = new Choice();
     this.current = "";
     this.columns = new Map();
     this.search = h("input", { type: "search", id: "search", placeholder: "role:build -label:area=web words …  ( / )",
@@ -111,7 +113,7 @@ class Board {
       this.columns.get(columnOf(cards.get(focused)))?.column.focus(focused);
     }
     this.ensureEntry();
-    this.showBulk();
+    this.showBulk(shown);
   }
 
   rows(found) {
@@ -164,30 +166,69 @@ class Board {
   }
 
   choose(id) {
-    if (!this.chosen.delete(id)) this.chosen.add(id);
+    this.chosen.toggle(id);
     this.update();
   }
 
-  showBulk() {
-    for (const id of this.chosen) if (!cards.has(id)) this.chosen.delete(id);
+  /** All cards that pass the filter; asked once more, also the tasks that this board does not hold. */
+  chooseAll() {
+    const shown = this.visible();
+    if (this.hasMore() && shown.every((card) => this.chosen.has(card.id))) return this.chooseBeyond();
+    this.chosen.addAll(shown);
+    return this.update();
+  }
+
+  hasMore() {
+    return state.more || state.moreEnded;
+  }
+
+  async chooseBeyond() {
+    await this.atWork(async (tell) => {
+      const all = await this.chosen.addMatching(this.search.value, (number) => tell(`Looking for all that match: ${number} …`));
+      if (!all) toast(`There are more: the first ${this.chosen.size} are chosen.`);
+    });
+  }
+
+  /** Show what goes on in place of the bulk actions, with a way to stop it. */
+  async atWork(work) {
+    let stopped = false;
+    const words = h("strong", { role: "status" }, "…");
+    this.working = true;
+    this.bulk.hidden = false;
+    fill(this.bulk, words, h("button", { type: "button", onclick: () => { stopped = true; } }, "Stop"));
+    try {
+      await work((text) => { words.textContent = text; return !stopped; });
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      toast(error.message, { error: true, remedy: error.remedy });
+    } finally {
+      this.working = false;
+      this.bulk.dataset.mark = "";
+      this.update();
+    }
+  }
+
+  showBulk(shown) {
+    if (this.working) return;
+    this.chosen.prune();
     const number = this.chosen.size;
-    const was = this.bulk.hidden;
     this.bulk.hidden = !number;
-    if (!number || (this.bulk.dataset.number === String(number) && !was)) return;
-    this.bulk.dataset.number = number;
+    const mark = `${number} ${shown.length} ${this.hasMore()}`;
+    if (!number || this.bulk.dataset.mark === mark) return;
+    this.bulk.dataset.mark = mark;
     const button = (words, run, kind = "") => h("button", { type: "button", class: kind, onclick: run }, words);
     fill(this.bulk, h("strong", {}, `${number} chosen`),
-      button(`Choose all ${this.visible().length}`, () => { for (const card of this.visible()) this.chosen.add(card.id); this.update(); }),
+      number < shown.length && button(`Choose all ${shown.length}`, () => { this.chosen.addAll(this.visible()); this.update(); }),
+      this.hasMore() && button("Choose all that match, also those not shown", () => this.chooseBeyond()),
       ["approve", "requeue", "hold", "dispatch", "priority", "reassign", "cancel"].map((name) => button(name, () => this.many(name), name === "cancel" ? "danger" : "")),
       button("Choose none", () => { this.chosen.clear(); this.update(); }, "quiet"));
   }
 
   async many(name) {
-    const chosen = [...this.chosen].map((id) => cards.get(id)).filter(Boolean);
-    const done = await actOnAll(name, chosen);
-    if (done) toast(`${name}: ${done} of ${chosen.length}.`);
-    this.chosen.clear();
-    this.update();
+    await this.atWork(async (tell) => {
+      const done = await actOnAll(name, this.chosen.tasks(), (decided, all) => tell(`${name}: ${decided} of ${all} …`));
+      if (done) this.chosen.clear();
+    });
   }
 
   // -- views that were kept -----------------------------------------------------------------------
@@ -219,7 +260,7 @@ class Board {
     const moves = { ArrowDown: [0, 1], j: [0, 1], ArrowUp: [0, -1], k: [0, -1], ArrowRight: [1, 0], l: [1, 0], ArrowLeft: [-1, 0], h: [-1, 0] };
     if (event.key === "/") this.search.focus();
     else if (event.key === "n") newTask();
-    else if (event.key === "X") { for (const each of this.visible()) this.chosen.add(each.id); this.update(); }
+    else if (event.key === "X") this.chooseAll();
     else if (moves[event.key]) this.move(card, ...moves[event.key]);
     else if (!card) return false;
     else if (event.key === "Enter") this.go(`#/tasks/${encodeURIComponent(card.id)}`);

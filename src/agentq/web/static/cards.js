@@ -7,19 +7,20 @@ import { age, money, STATES, waitsFor } from "./words.js";
 /** By which a card is drawn anew: everything that it shows. */
 export function markOf(card, chosen) {
   const words = state.words.get(card.id);
-  return `${card.version}|${card.moving || ""}|${chosen}|${words ? `${words.percent}${words.words}${words.note}${words.cost.usd}` : ""}`;
+  return `${card.version}|${card.moving || ""}|${chosen}|${words ? `${words.words}${words.cost.usd}` : ""}`;
 }
 
 export function cardElement(card, { chosen = false, draggable = true } = {}) {
   const running = state.words.get(card.id);
-  const percent = card.state !== "in_progress" ? undefined : running && running.percent >= 0 ? running.percent : card.percent;
+  // Of what has an event the card is newer: the overview is looked at once a second.
+  const percent = card.state === "in_progress" ? card.percent : undefined;
   const words = lastWords(card, running);
   const waits = waitsFor(card, cards, now());
   const cost = money(running?.cost.usd || card.usd, card.estimated);
   const holder = card.state === "in_progress" ? card.holder?.split("@")[0] : "";
   return h("article", {
     class: `card p-${card.priority}${card.moving ? " moving" : ""}${chosen ? " chosen" : ""}`, role: "listitem", tabindex: "-1",
-    draggable: draggable && !card.moving ? "true" : null, "data-id": card.id,
+    draggable: draggable && !card.moving ? "true" : null, "data-id": card.id, "data-version": card.version,
     "aria-label": `${card.title}, ${card.role}, ${STATES[card.state].words}${card.waits?.held ? ", held" : ""}${card.decision ? ", waits for you" : ""}`,
   },
     h("div", { class: "line first" },
@@ -36,15 +37,15 @@ export function cardElement(card, { chosen = false, draggable = true } = {}) {
     h("div", { class: "line words" }, waits ? `waits for ${waits}` : words),
     h("div", { class: "line dim" },
       h("span", { class: "age", "data-since": card.at, title: "since it last changed" }, age(now() - card.at)),
-      holder && h("span", {}, holder),
+      holder && h("span", { class: "holder" }, holder),
       cost && h("span", {}, cost),
-      percent !== undefined && percent !== null && h("span", {}, `${percent} %`)),
-    percent !== undefined && percent !== null && bar(percent));
+      percent !== undefined && h("span", { class: "percent" }, `${percent} %`)),
+    percent !== undefined && bar(percent));
 }
 
 /** What was said last: by the agent while it works, then why it stands, or what it did. */
 function lastWords(card, running) {
-  if (card.state === "in_progress") return running?.words || running?.note || card.note || "";
+  if (card.state === "in_progress") return running?.words || card.note || "";
   if (["complete", "review"].includes(card.state)) return card.summary || card.reason || "";
   return card.reason || card.note || card.summary || "";
 }

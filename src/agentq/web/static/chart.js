@@ -2,12 +2,13 @@
 
 import { fill, h } from "./dom.js";
 
-const WIDE = 600, HIGH = 170, LEFT = 52, BOTTOM = 20, TOP = 8;
+const WIDE = 600, HIGH = 170, LEFT = 60, BOTTOM = 20, TOP = 8;
 
 /** A chart. `series` are {name, kind: "bar" | "line", values, mark}; all have as many values as
- *  there are `times`, null where nothing is known. `say` writes a value in words. */
-export function chart({ title, times, span, series, say }) {
-  const top = roof(Math.max(0, ...series.flatMap((each) => each.values.filter((value) => value !== null))));
+ *  there are `times`, null where nothing is known. `say` writes a value in words; `roofs` are the
+ *  values that its top may have, where round numbers are none. */
+export function chart({ title, times, span, series, say, roofs = [] }) {
+  const top = roof(Math.max(0, ...series.flatMap((each) => each.values.filter((value) => value !== null))), roofs);
   const room = WIDE - LEFT - 4, step = room / times.length;
   const x = (place) => LEFT + place * step;
   const y = (value) => TOP + (HIGH - TOP - BOTTOM) * (1 - value / top);
@@ -78,7 +79,9 @@ function summary(series, say) {
 }
 
 /** A round number that is at least as high. */
-function roof(value) {
+function roof(value, roofs) {
+  const found = roofs.find((each) => each >= value);
+  if (found) return found;
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return power * [1, 2, 5, 10].find((each) => each * power >= value * 0.999999);

@@ -5,13 +5,16 @@ import { cleaned, fill, h } from "./dom.js";
 import { diffElement } from "./diff.js";
 import { size } from "./words.js";
 
-/** The report of a task and its files, each opened when somebody wants it. */
-export async function evidence(id) {
+/** What a person decides by: the report of a task and its files, each opened when somebody wants it,
+ *  and what was asked for; that first where nothing was done yet. */
+export async function evidence(id, decision) {
   const holder = h("div", { class: "evidence" });
   try {
-    const [report, files] = await Promise.all([board("preview", { task: id, what: "result" }), look(`tasks/${part(id)}/artifacts`)]);
+    const [report, files, context] = await Promise.all([board("preview", { task: id, what: "result" }), look(`tasks/${part(id)}/artifacts`),
+      board("preview", { task: id, what: "context" })]);
     if (report.size) holder.append(h("h3", {}, "Report"), shown(report, id));
-    holder.append(fileList(id, files));
+    if (files.length || decision === "review") holder.append(fileList(id, files));
+    holder[decision === "approval" ? "prepend" : "append"](h("h3", {}, "What was asked for"), shown(context, id));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     holder.append(h("p", { class: "dim" }, error.message));

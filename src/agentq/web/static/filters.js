@@ -1,4 +1,5 @@
-// Which cards a view shows: words and `name:value`, each of them also excluding with a minus.
+// Which cards a view shows: words and `name:value`, each of them also excluding with a minus. The
+// server reads filters alike (web/matching.py), for what a board does not hold.
 
 /** "role:build -label:area=web is:waiting parser" as a list of tests. */
 export function parse(query) {
@@ -7,7 +8,8 @@ export function parse(query) {
     const not = piece.startsWith("-") && piece.length > 1;
     const [, name, rest] = (not ? piece.slice(1) : piece).match(/^(?:(\w+):)?(.*)$/);
     const value = rest.replaceAll('"', "").toLowerCase();
-    if (value) tests.push({ not, name: FIELDS[name] ? name : "", value: FIELDS[name] || !name ? value : `${name}:${value}` });
+    const known = Boolean(name) && Object.hasOwn(FIELDS, name);
+    if (value) tests.push({ not, name: known ? name : "", value: known || !name ? value : `${name}:${value}` });
   }
   return tests;
 }

@@ -6,10 +6,14 @@ import { fill, h } from "./dom.js";
 import { watch } from "./live.js";
 
 const RANGES = { "1h": "1 hour, by minute", "24h": "24 hours, by quarter", "30d": "30 days (UTC)" };
+/** Up to where the charts of lengths of time go, in seconds: halves of these are short to say, too. */
+const LENGTHS = [0.1, 1, 2, 4, 10, 20, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14_400, 28_800, 57_600, 86_400, 172_800];
 /** Something may happen many times a second; the numbers are asked for again this often at most. */
 const AGAIN_MS = 5000;
 const COLUMNS = ["submitted", "started", "completed", "dead", "cancelled", "failed", "crashed", "retried", "failure_rate",
-  "waiting_p50_ms", "waiting_p95_ms", "processing_p50_ms", "processing_p95_ms", "usd", "estimated_usd", "tokens"];
+  "waiting_p50_seconds", "waiting_p95_seconds", "processing_p50_seconds", "processing_p95_seconds", "usd", "estimated_usd", "tokens"];
+/** What a sample has under this name; its costs are below `cost`, and nothing where there are none. */
+const valueOf = (sample, name) => (["usd", "estimated_usd", "tokens"].includes(name) ? sample.cost[name] || 0 : sample[name]);
 
 export function numbersView(main, query, go) {
   const range = query.get("range") in RANGES ? query.get("range") : "24h";
@@ -81,17 +85,17 @@ function charts(found, role) {
   const times = [];
   for (let at = found.since; at <= found.until; at += found.span_ms) times.push(at);
   const points = new Map(found.points.filter((each) => each.role === role).map((each) => [each.at, each]));
-  const values = (name, none) => times.map((at) => points.get(at)?.[name] ?? none);
-  const make = (title, say, ...series) => chart({ title, times, span: found.span_ms, say, series });
+  const values = (name, none) => times.map((at) => { const point = points.get(at); return (point && valueOf(point, name)) ?? none; });
+  const make = (title, say, ...series) => chart({ title, times, span: found.span_ms, say, series, roofs: say === duration ? LENGTHS : [] });
   return [
     make("Throughput", count, { name: "completed", kind: "bar", values: values("completed", 0), mark: 0 },
       { name: "submitted", kind: "line", values: values("submitted", 0), mark: 1 }),
     make("Failures", count, { name: "failed attempts", kind: "bar", values: values("failed", 0), mark: 2 },
       { name: "dead letters", kind: "line", values: values("dead", 0), mark: 1 }),
-    make("Waiting, from ready to claimed", duration, { name: "p95", kind: "line", values: values("waiting_p95_ms", null), mark: 1 },
-      { name: "p50", kind: "line", values: values("waiting_p50_ms", null), mark: 0 }),
-    make("Processing, from claimed to left", duration, { name: "p95", kind: "line", values: values("processing_p95_ms", null), mark: 1 },
-      { name: "p50", kind: "line", values: values("processing_p50_ms", null), mark: 0 }),
+    make("Waiting, from ready to claimed", duration, { name: "p95", kind: "line", values: values("waiting_p95_seconds", null), mark: 1 },
+      { name: "p50", kind: "line", values: values("waiting_p50_seconds", null), mark: 0 }),
+    make("Processing, from claimed to left", duration, { name: "p95", kind: "line", values: values("processing_p95_seconds", null), mark: 1 },
+      { name: "p50", kind: "line", values: values("processing_p50_seconds", null), mark: 0 }),
     make("Cost", usd, { name: "spent", kind: "bar", values: values("usd", 0), mark: 0 }),
     make("Tokens", count, { name: "tokens", kind: "bar", values: values("tokens", 0), mark: 0 }),
   ];
@@ -107,9 +111,9 @@ function sums(found, address) {
       h("td", {}, count(each.submitted)), h("td", {}, count(each.completed)), h("td", {}, count(each.dead)),
       h("td", { title: kinds(each) || null }, count(each.failed)),
       h("td", {}, each.failure_rate === null ? "" : `${(each.failure_rate * 100).toFixed(1)} %`), h("td", {}, count(each.retried)),
-      ["waiting_p50_ms", "waiting_p95_ms", "processing_p50_ms", "processing_p95_ms"].map((name) =>
+      ["waiting_p50_seconds", "waiting_p95_seconds", "processing_p50_seconds", "processing_p95_seconds"].map((name) =>
         h("td", {}, each[name] === null ? "" : duration(each[name]))),
-      h("td", {}, (each.estimated_usd ? "~" : "") + usd(each.usd))))));
+      h("td", {}, (each.cost.estimated_usd ? "~" : "") + usd(each.cost.usd || 0))))));
 }
 
 // -- words ---------------------------------------------------------------------------------------------
@@ -123,7 +127,8 @@ function usd(value) {
   return `$${value >= 100 ? value.toFixed(0) : value.toFixed(2)}`;
 }
 
-function duration(ms) {
+function duration(seconds) {
+  const ms = seconds * 1000;
   if (ms < 1000) return `${Math.round(ms)} ms`;
   for (const [unit, size] of [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000]]) {
     if (ms >= size) return `${+(ms / size).toPrecision(2)} ${unit}`;
@@ -145,7 +150,7 @@ function download(found, range, role) {
   const points = found.points.filter((each) => each.role && (!role || each.role === role))
     .sort((a, b) => a.at - b.at || (a.role < b.role ? -1 : 1));
   const lines = [["at", "seconds", "role", ...COLUMNS], ...points.map((each) =>
-    [new Date(each.at).toISOString(), found.span_ms / 1000, each.role, ...COLUMNS.map((name) => each[name])])];
+    [new Date(each.at).toISOString(), found.span_ms / 1000, each.role, ...COLUMNS.map((name) => valueOf(each, name))])];
   const link = h("a", { download: `agentq-${role ? `${role}-` : ""}${range}.csv`,
     href: URL.createObjectURL(new Blob([lines.map((line) => line.map(cell).join(",")).join("\r\n"), "\r\n"], { type: "text/csv" })) });
   document.body.append(link);

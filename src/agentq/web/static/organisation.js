@@ -55,13 +55,14 @@ function agent(each) {
   const running = (state.overview?.running || []).filter((task) => roles.has(task.role));
   const held = (state.overview?.roles || []).find((role) => roles.has(role.name))?.held_back;
   const wakes = each.wakes;
-  const number = (name, words) => each.tasks[name] && h("span", {}, `${each.tasks[name]} ${words}`);
+  const counts = [["ready", "ready"], ["in_progress", "running"], ["blocked", "blocked"]]
+    .filter(([name]) => each.tasks[name]).map(([name, words]) => `${each.tasks[name]} ${words}`).join(", ");
   return h("div", { class: "line agent" },
     h("span", { class: running.length ? "mark s-in_progress" : "mark s-pending", title: running.length ? "works" : "rests" }, running.length ? "●" : "○"),
     h("a", { href: `#/?q=${encodeURIComponent(`role:${each.roles[0]}`)}` }, each.name),
     h("span", { class: "dim about" }, each.description || each.tool),
     running[0] && h("span", {}, running[0].words || running[0].note || running[0].title),
-    h("span", { class: "dim" }, number("ready", "ready"), " ", number("in_progress", "running"), " ", number("blocked", "blocked")),
+    counts && h("span", { class: "dim" }, counts),
     each.inbox ? h("span", { class: "tag high" }, `inbox ${each.inbox}`) : null,
     each.budget_usd ? h("span", { class: "dim" }, `budget ${money(each.budget_usd)}`) : null,
     wakes && h("span", { class: "dim" }, wakes.next_at ? `wakes in ${age(wakes.next_at - now())}` : "wakes by events",
@@ -73,7 +74,7 @@ function agent(each) {
 function showSchedules(place, schedules, load) {
   const change = (each, what) => trying(() => decide(`schedules/${part(each.name)}`, { change: what }), "Done.").then(load);
   fill(place, table([
-    ["schedule", (each) => each.name], ["when", (each) => each.rule], ["zone", (each) => each.zone],
+    ["schedule", (each) => each.name], ["when", (each) => each.rule.replace(` ${each.zone}`, "")], ["zone", (each) => each.zone],
     ["next", (each) => (each.paused ? "paused" : moment(each.next_at))], [">fired", (each) => each.fired || ""], [">skipped", (each) => each.skipped || ""],
     ["", (each) => each.problem || each.note || ""],
     ["", (each) => h("button", { type: "button", onclick: () => change(each, each.paused ? "resume" : "pause") }, each.paused ? "Resume" : "Pause")],

@@ -6,7 +6,7 @@ import { fill, h } from "./dom.js";
 import { graph } from "./graph.js";
 import { cards, now, watch } from "./live.js";
 import { panel, table } from "./table.js";
-import { age, money, STATES } from "./words.js";
+import { age, money, standingOf, STATES } from "./words.js";
 
 export function runsView(main, query, go, [id]) {
   return id ? oneRun(main, id) : allRuns(main);
@@ -81,7 +81,7 @@ function showSteps(place, steps) {
   fill(place, table([
     ["step", (step) => (step.tasks[0] ? h("a", { href: `#/tasks/${part(step.tasks[0].id)}` }, step.id) : step.id)],
     ["role", (step) => step.role],
-    ["state", (step) => step.state.replaceAll("_", " ")],
+    ["state", (step) => standingOf(step).replaceAll("_", " ")],
     [">attempts", (step) => step.tasks.reduce((sum, task) => sum + (task.epoch || 0), 0) || ""],
     [">cost", (step) => money([...step.tasks, ...step.below].reduce((sum, task) => sum + (task.usd || 0), 0))],
     ["", (step) => step.why || step.tasks[0]?.reason || step.tasks[0]?.summary || ""],
@@ -90,12 +90,13 @@ function showSteps(place, steps) {
 
 function showMeter(place, overhead) {
   if (!overhead) { fill(place, h("p", { class: "dim" }, "Nothing to measure yet.")); return; }
-  const longest = Math.max(...overhead.phases.map((each) => each.span_ms), 1);
+  const phases = overhead.phases.filter((each) => each.span_ms);
+  const longest = Math.max(...phases.map((each) => each.span_ms), 1);
   fill(place,
     h("p", {}, `${age(overhead.wall_ms)} in all, ${age(overhead.critical_path_ms)} of it on the critical path, ${age(overhead.work_ms)} of work.`),
     overhead.bottleneck && h("p", { class: "say" }, overhead.bottleneck.text),
     table([["", (each) => each.phase.replaceAll("_", " ")], [">time", (each) => age(each.span_ms)], [">cost", (each) => money(each.cost?.usd)],
       ["", (each) => { const bar = h("span", {}); bar.style.width = `${(100 * each.span_ms) / longest}%`; return h("div", { class: "meter" }, bar); }]],
-    overhead.phases, "", "Phases"));
+    phases, "Nothing took any time yet.", "Phases"));
 }
 

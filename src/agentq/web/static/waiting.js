@@ -45,7 +45,7 @@ export function waitingView(main) {
 function decision(card) {
   const details = h("details", {}, h("summary", {}, "Evidence"));
   details.addEventListener("toggle", () => {
-    if (details.open && details.children.length === 1) evidence(card.id).then((found) => details.append(found));
+    if (details.open && details.children.length === 1) evidence(card.id, card.decision).then((found) => details.append(found));
   });
   const verbs = actionsFor(card).filter(([name]) => ["approve", "changes", "reject", "answer", "budget", "requeue", "comment", "cancel"].includes(name));
   return h("li", { class: "decision", tabindex: "0", "data-id": card.id, "aria-label": `${DECISIONS[card.decision]}: ${card.title}` },

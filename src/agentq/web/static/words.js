@@ -53,6 +53,12 @@ export function waitsFor(card, cards, now) {
   return "";
 }
 
+/** How a step of a run stands: while it is open, as the task of it that is furthest. */
+export function standingOf(step) {
+  if (step.state !== "open") return step.state;
+  return ["in_progress", "blocked", "review", "ready", "pending"].find((state) => step.tasks.some((task) => task.state === state)) || step.state;
+}
+
 /** A word as a shell takes it. */
 export function shell(word) {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
