@@ -30,7 +30,7 @@ REGRESSIONS = {
 }
 
 #: Cells of the table that no history can reach: a task that expired has never had an attempt whose
-#: report could come late, and one that is ready is not kept back, so that a dispatch changes nothing.
+#: report could come late, and one that is ready is not kept back: a dispatch changes nothing there.
 UNREACHABLE = {("expired", "RefuseReport"), ("ready", "Dispatch")}
 
 REFUSALS = (
