@@ -187,6 +187,8 @@ _DECIDE: dict[str, tuple[Action, dict[str, Any]]] = {
     "requeue": (A.REQUEUE, {}),
     "mark_applied": (A.APPLY, {"commit": "0" * 40}),
     "edit": (A.EDIT, {"priority": "high"}),
+    "hold": (A.HOLD, {"reason": "not now"}),
+    "dispatch": (A.DISPATCH, {}),
     "tell": (A.TELL, {"message": "hello"}),
     "signal": (A.SIGNAL, {"name": "go"}),
     "cancel": (A.CANCEL, {}),
@@ -309,7 +311,7 @@ ENDING = frozenset(
     {
         "claim", "claim_task", "complete_and_claim", "complete", "complete_many", "fail", "block",
         "release", "yield_attempt", "interrupt", "live_end", "approve", "reject", "verdict",
-        "answer", "requeue", "cancel",
+        "answer", "requeue", "cancel", "hold",
     }
 )  # fmt: skip
 
@@ -336,7 +338,7 @@ def is_let_through(
         return False
     if case.about == "open":
         return True
-    if who.kind is PrincipalKind.COORDINATOR and case.call == "edit":
+    if who.kind is PrincipalKind.COORDINATOR and case.call in ("edit", "hold", "dispatch"):
         return False  # all of these were submitted in another name
     if who.kind is PrincipalKind.ATTEMPT and case.call == "submit" and case.about == "role":
         return Relation.OWN in allowed(who, A.SUBMIT)  # whatever the role, it is a child of its own

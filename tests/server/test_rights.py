@@ -122,7 +122,7 @@ def test_a_sample_of_the_matrix(gate: Gate) -> None:
     check_both(random.Random(SEED).sample(cells, SAMPLE), made)
 
 
-LEAVING_ALL_AS_IT_IS = ("tell", "signal", "take_messages")
+LEAVING_ALL_AS_IT_IS = ("tell", "signal", "take_messages", "dispatch")
 
 
 @pytest.mark.long
