@@ -13,6 +13,8 @@ from agentq.web.cards import card_of
 from agentq.web.matching import matching, parse_filter, passes
 from tests.web.conftest import Board
 
+pytestmark = pytest.mark.long
+
 FILTERS = (
     "", "parser", "role:build", "-role:build", "ROLE:Build", "label:area=web", "-label:area=web",
     "label:area", "label:area=", "is:waiting", "-is:waiting", "is:irreversible", "is:nothing",
@@ -23,7 +25,6 @@ FILTERS = (
 )  # fmt: skip
 
 
-@pytest.mark.long
 def test_the_server_reads_filters_as_the_page_does(
     board: Board, reported: Callable[..., str]
 ) -> None:
