@@ -13,6 +13,8 @@ from agentq.web.cards import card_of
 from agentq.web.matching import matching, parse_filter, passes
 from tests.web.conftest import Board
 
+pytestmark = pytest.mark.long
+
 FILTERS = (
     "", "parser", "role:build", "-role:build", "ROLE:Build", "label:area=web", "-label:area=web",
     "label:area", "label:area=", "is:waiting", "-is:waiting", "is:irreversible", "is:nothing",
@@ -23,7 +25,6 @@ FILTERS = (
 )  # fmt: skip
 
 
-@pytest.mark.long
 def test_the_server_reads_filters_as_the_page_does(
     board: Board, reported: Callable[..., str]
 ) -> None:
@@ -69,3 +70,12 @@ def test_pages_follow_each_other_to_the_end(queue: Queue, monkeypatch: pytest.Mo
 def test_what_is_no_filter_is_refused(queue: Queue, query: dict[str, str]) -> None:
     with pytest.raises(Invalid):
         matching(queue._client.service, queue.who, query)
+
+
+def test_what_a_decision_needs_to_know_is_told(queue: Queue) -> None:
+    task = queue.submit("build", "later", delay="1h", title="later")
+    queue.submit("build", "approve it", requires_approval=True)
+    told = matching(queue._client.service, queue.who, {"q": "state:pending"})["tasks"]
+    assert [each.get("decision", "") for each in told] == ["approval", ""]
+    assert told[1]["waits"] == {"until": task.details.not_before}
+    assert (told[1]["id"], told[1]["version"], told[1]["state"]) == (task.id, 1, "pending")

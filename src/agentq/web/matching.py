@@ -22,7 +22,7 @@ _QUERY_CHARS_MAX = 2_000
 _PIECE = re.compile(r'-?(?:[A-Za-z0-9_]+:)?(?:"[^"]*"|\S+)')
 _NAMED = re.compile(r"(?:([A-Za-z0-9_]+):)?(.*)", re.DOTALL)
 #: What a decision about a task needs to know of it.
-_TOLD = ("id", "title", "role", "state", "priority", "version", "decision")
+_TOLD = ("id", "title", "role", "state", "priority", "version", "decision", "waits")
 
 Card = Mapping[str, Any]
 
