@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from agentq.cli.main import cli
 from agentq.client.task_input.specs import FIELDS
 from tests.interfaces.conftest import Answer, count_tasks, run_here
+from tests.tiers import made_up
 
 pytestmark = pytest.mark.long
 
@@ -87,7 +88,7 @@ def no_accident(answer: Answer) -> None:
 
 
 @settings(
-    max_examples=250,
+    max_examples=made_up(100),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -219,7 +220,7 @@ bulk_lines = st.one_of(
 
 
 @settings(
-    max_examples=120,
+    max_examples=made_up(50),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -237,7 +238,7 @@ def test_any_lines_in_bulk(home: Path, lines: list[bytes]) -> None:
 
 
 @settings(
-    max_examples=100,
+    max_examples=made_up(50),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
