@@ -123,7 +123,7 @@ check: $(STAMP) ## Style, types, import contracts and source rules
 # What reaches every branch of core, protocol and ledger in two minutes: a branch is reached once or
 # never, so few examples do, and nothing that tries the same branches for long is needed.
 COVERED_TESTS := tests/core tests/text tests/ledger tests/contracts -m 'not postgres and not long' --hypothesis-profile few \
-  $(addprefix --ignore=tests/,contracts/artifacts core/test_table_explored.py text/test_template_attacks.py contracts/test_store_concurrency.py ledger/test_codec_threads.py)
+  $(addprefix --ignore=tests/,contracts/artifacts core/test_table_explored.py contracts/test_store_concurrency.py ledger/test_codec_threads.py)
 
 .PHONY: coverage
 coverage: $(STAMP) ## Branch coverage of core, protocol and ledger; fails below 100 %
