@@ -6,8 +6,9 @@ and `AGENTQ_TOKEN` of a server. Through the server they are `long`, but for a fe
 test that looks behind the interface is marked `beside`, with the reason, and runs there only.
 
 Where the cases of a test make no difference to what is between a worker and the ledger, such as
-what its agent speaks, they take the ways in turn (`in_turn=True`): each case is tried and each way
-is, and no pair of them for its own sake. `--every-way` tries all pairs.
+what its agent speaks, they take the ways in turn (`in_turn="cases"`): each case is tried and each
+way is, and no pair of them for its own sake. Where a whole module is about something else, such as
+what git does, so do its tests (`in_turn="tests"`). `--every-way` tries all pairs.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ def out_of_turn(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     for item in items:
         both = item.get_closest_marker("both_ways")
         case = getattr(item, "callspec", None)
-        if both is None or not both.kwargs.get("in_turn") or case is None:
+        if both is None or "in_turn" not in both.kwargs or case is None or "way" not in case.params:
             continue
         assert isinstance(item, pytest.Function)
         values = {name: value for name, value in case.params.items() if name != "way"}
-        if not values or "way" not in case.params:
-            continue
-        known = cases.setdefault((item.path, item.cls, item.originalname), [])
-        if values not in known:
-            known.append(values)
-        number, is_remote = known.index(values), case.params["way"] == REMOTE
-        # The first case takes both ways; what is in `make test` stays there.
+        test = (item.path, item.cls, item.originalname)
+        turns, turn = (item.path, test) if both.kwargs["in_turn"] == "tests" else (test, "")
+        known = cases.setdefault(turns, [])
+        if (turn, values) not in known:
+            known.append((turn, values))
+        number, is_remote = known.index((turn, values)), case.params["way"] == REMOTE
+        # The first takes both ways; what is in `make test` stays there.
         is_quick = item.get_closest_marker("long") is None
         if number and not is_quick and is_remote == (number % 2 == 0):
             left_out.add(item)

@@ -98,10 +98,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--steps", type=int, default=0, help="faulty steps per history (drawn)")
     parser.add_argument("--seed", type=int, help="replay this one, and print every call")
+    parser.add_argument("--shows", default="", help="name the histories of the ledger that show it")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _replay(options.seed, options.steps)
-    failed = _campaign(range(options.start, options.start + options.seeds), options.steps)
+    seeds = range(options.start, options.start + options.seeds)
+    if options.shows:
+        played = play_all(seeds, options.steps)
+        print(sorted(p.seed for p in played if any(options.shows in each for each in p.seen)))
+        return 0
+    failed = _campaign(seeds, options.steps)
     failed += _play_others(range(options.start, options.start + options.seeds // OTHERS_SHARE))
     return 1 if failed else 0
 

@@ -16,8 +16,15 @@ from tests.simulation.world import AT_LEAST_MS, World
 #: Blocks of histories in `make test`, half of them always the same: none takes minutes even where
 #: a machine has other work.
 BLOCKS, BLOCK = 4, 15
-FIXED_LONG = range(500)
-DRAWN_LONG = 500
+#: Histories that show what few do. `python -m tests.simulation.run --shows "review --Comment"`
+#: looks for others, should these have changed.
+RARE = {
+    414: "blocked --Comment",
+    601: "review --Comment",
+    805: "review --ChildrenSubmitted",
+}
+FIXED_LONG = (*range(400), *RARE)
+DRAWN_LONG = 400
 
 #: Seeds that have shown a bug once. They are played first.
 REGRESSIONS = {
@@ -73,7 +80,7 @@ def histories(session_seed: int) -> list[Played]:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_every_promise_is_kept_in_a_thousand_histories(histories: list[Played]) -> None:
+def test_every_promise_is_kept_in_hundreds_of_histories(histories: list[Played]) -> None:
     assert len(histories) == len(FIXED_LONG) + DRAWN_LONG
     all_kept(histories)
     long_enough(histories)
