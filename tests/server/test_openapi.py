@@ -54,7 +54,8 @@ def test_made_up_requests_get_documented_answers(served: Served) -> None:
         [
             program, "run", f"{served.url}/api/v1/openapi.json",
             "--header", f"Authorization: Bearer {served.tokens.of(ANN)}",
-            "--checks", CHECKS, "--max-examples", str(made_up(5)), "--request-timeout", "30", "--no-color",
+            "--checks", CHECKS, "--max-examples", str(made_up(5)),
+            "--request-timeout", "30", "--no-color",
         ],
         capture_output=True, text=True, timeout=made_up(600), check=False, cwd=served.folder,
     )  # fmt: skip
