@@ -24,7 +24,7 @@ RARE = {
     805: "review --ChildrenSubmitted",
 }
 FIXED_LONG = (*range(400), *RARE)
-DRAWN_LONG = 400
+DRAWN_LONG = 300
 
 #: Seeds that have shown a bug once. They are played first.
 REGRESSIONS = {
