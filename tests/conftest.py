@@ -16,7 +16,7 @@ from agentq.client.queue import Queue
 from agentq.remote.opening import is_remote, open_any
 from agentq.settings import Settings, addresses, load_settings
 from tests.servers.missing import IN_CI
-from tests.ways import BESIDE, ways_of
+from tests.ways import BESIDE, out_of_turn, ways_of
 
 pytest_plugins = ["tests.budget", "tests.servers.fixtures"]
 
@@ -35,7 +35,9 @@ _OFTEN_IGNORED = (signal.SIGINT, signal.SIGHUP)
 _IGNORED_VARIABLE = "SIGNALS_IGNORED_BY_THE_RUN"
 
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("few", deadline=None, print_blob=True, max_examples=20)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=400)
+hypothesis.settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=2_000)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,8 +83,15 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {SEED} (AGENTQ_SEED={SEED} repeats this run)"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-way", action="store_true", help="Try all cases by all ways.")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Set the markers from what a test is, so that nobody has to remember them."""
+    if not config.getoption("--every-way") and (left_out := out_of_turn(items)):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if item.path.is_relative_to(TESTS):
             folder = item.path.relative_to(TESTS).parts[0]

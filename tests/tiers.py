@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import hypothesis
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -17,3 +18,9 @@ def long_but(quick: Collection[str], values: Iterable[str]) -> list[ParameterSet
     return [
         pytest.param(value, marks=() if value in quick else pytest.mark.long) for value in values
     ]
+
+
+def made_up(count: int) -> int:
+    """How many examples a test tries that says how many itself: twenty times as many in `make
+    fuzz`."""
+    return count * (hypothesis.settings().max_examples // 100)

@@ -4,6 +4,11 @@ A module says `pytestmark = pytest.mark.both_ways`: each of its tests that asks 
 `way`, directly or through another fixture, runs beside the ledger and once more with `AGENTQ_URL`
 and `AGENTQ_TOKEN` of a server. Through the server they are `long`, but for a few (`quick=True`). A
 test that looks behind the interface is marked `beside`, with the reason, and runs there only.
+
+Where the cases of a test make no difference to what is between a worker and the ledger, such as
+what its agent speaks, they take the ways in turn (`in_turn="cases"`): each case is tried and each
+way is, and no pair of them for its own sake. Where a whole module is about something else, such as
+what git does, so do its tests (`in_turn="tests"`). `--every-way` tries all pairs.
 """
 
 from __future__ import annotations
@@ -37,6 +42,29 @@ def ways_of(node: pytest.Item | pytest.Function) -> list[object]:
         return []
     marks = () if both.kwargs.get("quick") else (pytest.mark.long,)
     return [BESIDE, pytest.param(REMOTE, marks=marks)]
+
+
+def out_of_turn(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """The tests that are left out because their case takes the other way."""
+    left_out, cases = set[pytest.Item](), dict[object, list[object]]()
+    for item in items:
+        both = item.get_closest_marker("both_ways")
+        case = getattr(item, "callspec", None)
+        if both is None or "in_turn" not in both.kwargs or case is None or "way" not in case.params:
+            continue
+        assert isinstance(item, pytest.Function)
+        values = {name: value for name, value in case.params.items() if name != "way"}
+        test = (item.path, item.cls, item.originalname)
+        turns, turn = (item.path, test) if both.kwargs["in_turn"] == "tests" else (test, "")
+        known = cases.setdefault(turns, [])
+        if (turn, values) not in known:
+            known.append((turn, values))
+        number, is_remote = known.index((turn, values)), case.params["way"] == REMOTE
+        # The first takes both ways; what is in `make test` stays there.
+        is_quick = item.get_closest_marker("long") is None
+        if number and not is_quick and is_remote == (number % 2 == 0):
+            left_out.add(item)
+    return left_out
 
 
 class Elsewhere(NamedTuple):

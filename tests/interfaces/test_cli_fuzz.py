@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from agentq.cli.main import cli
 from agentq.client.task_input.specs import FIELDS
 from tests.interfaces.conftest import Answer, count_tasks, run_here
+from tests.tiers import made_up
 
 pytestmark = pytest.mark.long
 
@@ -87,7 +89,7 @@ def no_accident(answer: Answer) -> None:
 
 
 @settings(
-    max_examples=250,
+    max_examples=made_up(100),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -135,15 +137,32 @@ def odd_home(home: Path) -> Path:
     return home
 
 
+#: How many commands have a parameter of this name.
+SHARED = Counter(param.name for _, command in ALL for param in command.params)
+
+
+def odd_values(param: click.Parameter, path: list[str]) -> list[str]:
+    """All of them; of a parameter that ten commands share, here a fifth and elsewhere the others.
+
+    `make fuzz` tries all of them everywhere.
+    """
+    if SHARED[param.name] < 10 or made_up(1) > 1:
+        return ODD
+    place = [each for each, _ in ALL].index(path)
+    return ODD[place % 5 :: 5]
+
+
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("path", "command"), ALL, ids=lambda each: str(each)[:40])
 def test_any_odd_value_of_any_option(
     odd_home: Path, path: list[str], command: click.Command
 ) -> None:
     words = WHOLE.get(" ".join(path), [])
+    odd = {param: odd_values(param, path) for param in command.params}
     if path == ["wait"]:
         path = ["wait", "--timeout", "0"]
-    for param in command.params:
-        for value in ODD:
+    for param, values in odd.items():
+        for value in values:
             if isinstance(param, click.Argument):
                 no_accident(run_here(*path, value))
                 no_accident(run_here(*path, *words[:1], value))
@@ -219,7 +238,7 @@ bulk_lines = st.one_of(
 
 
 @settings(
-    max_examples=120,
+    max_examples=made_up(50),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -237,7 +256,7 @@ def test_any_lines_in_bulk(home: Path, lines: list[bytes]) -> None:
 
 
 @settings(
-    max_examples=100,
+    max_examples=made_up(50),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

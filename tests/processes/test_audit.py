@@ -32,7 +32,7 @@ def _has_said(forkserver: Forkserver, wanted: int) -> bool:
     return len(forkserver.lines("canceller")) >= wanted
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [5, pytest.param(25, marks=pytest.mark.long)])
 def test_a_decision_and_its_entry_are_one(
     url: str, tmp_path: Path, session_seed: int, kills: int
 ) -> None:

@@ -22,7 +22,7 @@ def test_everything_happens_and_nothing_is_lost(
     session_seed: int,
 ) -> None:
     """The long form is `make chaos`."""
-    plan = Plan(kills=20, seed=session_seed)
+    plan = Plan(kills=10, seed=session_seed)
     with founded(tmp_path, postgres_server, rabbitmq_server, s3_server) as cluster:
         verdict = run_cluster(cluster, plan)
     assert verdict.acknowledged >= plan.kills and verdict.unfinished == 0, str(verdict)

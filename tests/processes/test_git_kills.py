@@ -15,5 +15,5 @@ pytestmark = pytest.mark.long
 def test_no_file_is_lost_under_kills(tmp_path: Path, queue: Queue, session_seed: int) -> None:
     """`make chaos` does so 200 times."""
     folder = tmp_path
-    run_git_kills(folder, queue, kills=12, tasks=20, seed=session_seed)
+    run_git_kills(folder, queue, kills=8, tasks=12, seed=session_seed)
     assert (folder / "trace").exists()

@@ -79,7 +79,7 @@ def is_target(queue: Queue, name: str) -> bool:
     return name in {each.name for each in queue._client.service.webhook_targets(SYSTEM)}
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_a_target_hears_everything_in_order_and_nothing_once_it_is_removed(
     kills: int, queue: Queue, settings: Settings, receiver: Receiver, tmp_path: Path,
     session_seed: int,

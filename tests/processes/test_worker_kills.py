@@ -29,7 +29,7 @@ def elsewhere(queue: Queue, way: str) -> Iterator[Elsewhere | None]:
         yield found
 
 
-@pytest.mark.parametrize(("kills", "tasks"), [(3, 6), pytest.param(50, 90, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("kills", "tasks"), [(3, 6), pytest.param(10, 20, marks=pytest.mark.long)])
 def test_every_task_ends_once_under_kills(
     tmp_path: Path,
     queue: Queue,

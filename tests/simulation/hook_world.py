@@ -405,12 +405,3 @@ class _MadeTask(NamedTuple):
 
     def of_row(self, row: StoredDelivery) -> bool:
         return (self.hook, self.delivery) == row.name
-
-
-def play_hooks(seed: int) -> Violation | None:
-    """One history; what it broke, if anything."""
-    try:
-        HookWorld(seed).run()
-    except Violation as found:
-        return found
-    return None

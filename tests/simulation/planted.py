@@ -81,13 +81,13 @@ BUGS: dict[str, Bug] = {}
 
 
 def breaks(
-    *invariants: str, world: Callable[[int], Playable] = World
+    *invariants: str, world: Callable[[int], Playable] = World, among: dict[str, Bug] = BUGS
 ) -> Callable[[Planting], Planting]:
     """Register a context manager as a bug that breaks one of these promises."""
 
     def register(plant: Planting) -> Planting:
         name = plant.__name__
-        BUGS[name] = Bug(name, invariants, plant, world)
+        among[name] = Bug(name, invariants, plant, world)
         return plant
 
     return register

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -17,19 +18,12 @@ from agentq.hooks import applying
 from agentq.ledger import hook_deliveries
 from agentq.ledger.hook_deliveries import HookLedger
 from agentq.stores.sqlite.transaction import SqliteTx
-from tests.simulation.hook_world import AS_RULED, DECIDED_ONCE, KEPT, TAKEN_ONCE
-from tests.simulation.planted import sql
+from tests.simulation import planted
+from tests.simulation.hook_world import AS_RULED, DECIDED_ONCE, KEPT, TAKEN_ONCE, HookWorld
+from tests.simulation.planted import Bug, sql
 
-#: By name: how it is planted, and the promises that it breaks.
-HOOK_BUGS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], tuple[str, ...]]] = {}
-
-
-def breaks(*promises: str) -> Callable[[Any], Any]:
-    def register(plant: Any) -> Any:
-        HOOK_BUGS[plant.__name__] = (plant, promises)
-        return plant
-
-    return register
+HOOK_BUGS: dict[str, Bug] = {}
+breaks = partial(planted.breaks, world=HookWorld, among=HOOK_BUGS)
 
 
 @breaks(KEPT)

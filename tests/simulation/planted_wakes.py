@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -15,19 +16,20 @@ from agentq.organisation import waking
 from agentq.organisation.waking import WakeDecision, WakeItem
 from agentq.settings.profiles import Profile
 from agentq.settings.working_hours import WorkingHours
+from tests.simulation import planted
 from tests.simulation import wakes as histories
-from tests.simulation.wakes import IN_HOURS, NOT_LOST, ONCE, ONE_AT_A_TIME, WITH_CAUSE
+from tests.simulation.planted import Bug
+from tests.simulation.wakes import (
+    IN_HOURS,
+    NOT_LOST,
+    ONCE,
+    ONE_AT_A_TIME,
+    WITH_CAUSE,
+    WakeWorld,
+)
 
-#: By name: how it is planted, and the promises that it breaks.
-WAKE_BUGS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], tuple[str, ...]]] = {}
-
-
-def breaks(*promises: str) -> Callable[[Any], Any]:
-    def register(plant: Any) -> Any:
-        WAKE_BUGS[plant.__name__] = (plant, promises)
-        return plant
-
-    return register
+WAKE_BUGS: dict[str, Bug] = {}
+breaks = partial(planted.breaks, world=WakeWorld, among=WAKE_BUGS)
 
 
 @breaks(WITH_CAUSE)

@@ -8,14 +8,27 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from tests.simulation.blind_spots import blind_spots
+from tests.simulation.contended import ContendedWorld
+from tests.simulation.hook_world import HookWorld
+from tests.simulation.planted import Playable
+from tests.simulation.schedule_world import ScheduleWorld
 from tests.simulation.violation import Violation
+from tests.simulation.wakes import WakeWorld
 from tests.simulation.world import HOUR, START_MS, World, describe
 
 #: Histories that one process plays before it reports back.
 BLOCK = 20
+#: Histories of other things; a campaign plays one of each to so many of the ledger's own.
+OTHERS: tuple[Callable[[int], Playable], ...] = (
+    ContendedWorld, ScheduleWorld, HookWorld, WakeWorld,
+)  # fmt: skip
+OTHERS_SHARE = 4
+#: So many histories of the ledger show everything that there is.
+ALL_SHOWN = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +97,17 @@ def play_all(seeds: Iterable[int], steps: int = 0, cores: int = 0) -> Iterator[P
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.run", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2000, help="how many histories (2000)")
+    parser.add_argument("--seeds", type=int, default=4000, help="how many histories (4000)")
     parser.add_argument("--start", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--steps", type=int, default=0, help="faulty steps per history (drawn)")
     parser.add_argument("--seed", type=int, help="replay this one, and print every call")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _replay(options.seed, options.steps)
-    return _campaign(range(options.start, options.start + options.seeds), options.steps)
+    seeds = range(options.start, options.start + options.seeds)
+    failed = _campaign(seeds, options.steps)
+    failed += _play_others(range(options.start, options.start + options.seeds // OTHERS_SHARE))
+    return 1 if failed else 0
 
 
 def _replay(seed: int, steps: int) -> int:
@@ -107,6 +123,7 @@ def _replay(seed: int, steps: int) -> int:
 
 
 def _campaign(seeds: range, steps: int) -> int:
+    """Histories of the ledger; how many failed, and how much none of them has shown."""
     started, told = time.monotonic(), 0.0
     done, failed = [], 0
     for played in play_all(seeds, steps):
@@ -120,7 +137,31 @@ def _campaign(seeds: range, steps: int) -> int:
             progress = f"{len(done)} of {len(seeds)} histories, {failed} failed, {rate:.0f}/s"
             print(progress, flush=True)
     _sum_up(done, time.monotonic() - started)
-    return 1 if failed else 0
+    missing = blind_spots(played.seen for played in done)
+    print(f"never seen: {', '.join(sorted(missing)) or 'nothing'}")
+    return failed + (len(missing) if len(seeds) >= ALL_SHOWN else 0)
+
+
+def _play_others(seeds: range) -> int:
+    """Histories of schedules, webhooks, wakes and contention; how many failed."""
+    failed = 0
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        for number, world in enumerate(OTHERS):
+            played = pool.imap_unordered(_play_other, [(number, seed) for seed in seeds], BLOCK)
+            failures = [failure for failure in played if failure]
+            failed += len(failures)
+            print("".join(f"\n{failure}\n" for failure in failures), end="")
+            print(f"{len(seeds)} histories of {world.__name__}, {len(failures)} failed", flush=True)
+    return failed
+
+
+def _play_other(which: tuple[int, int]) -> str:
+    number, seed = which
+    try:
+        OTHERS[number](seed).run()
+    except Violation as violation:
+        return f"{OTHERS[number].__name__}({seed}).run(): {violation}"
+    return ""
 
 
 def _sum_up(done: list[Played], seconds: float) -> None:

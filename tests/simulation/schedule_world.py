@@ -88,6 +88,8 @@ class ScheduleWorld:
     known: dict[str, Known] = field(default_factory=dict)
     counted: dict[str, set[str]] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
+    #: By schedule: what was decided about it, perhaps before its file was written anew.
+    fired_by: dict[str, ScheduleFiring] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rng = Random(f"schedules {self.seed}")
@@ -165,7 +167,7 @@ class ScheduleWorld:
         rng, process = self.rng, self.rng.choice(self.processes)
         if process.planned is not None:
             late, process.planned = process.planned, None
-            process.ledger.fire(late)
+            self._fire(process, late)
             return
         leases = LeaderLeases(self.faults)
         held = leases.hold([TERM], process.name, TERM_MS)[TERM]
@@ -178,7 +180,11 @@ class ScheduleWorld:
         if rng.random() < 0.3:
             process.planned = firing  # paused, just now
         else:
-            process.ledger.fire(firing)
+            self._fire(process, firing)
+
+    def _fire(self, process: Process, firing: ScheduleFiring) -> None:
+        self.fired_by[firing.name] = firing
+        process.ledger.fire(firing)
 
     def _plan(self, process: Process) -> ScheduleFiring | None:
         now = self.clock.at + process.skew_ms
@@ -234,7 +240,7 @@ class ScheduleWorld:
             firing = self._plan(process)
             if firing is None:
                 break
-            process.ledger.fire(firing)
+            self._fire(process, firing)
             self._check()
         for row in self._rows():
             # One that was asked for before the clock went back is due when it is there again.
@@ -275,9 +281,8 @@ class ScheduleWorld:
         asked = sum(task_id.endswith("-asked") for task_id in tasks)
         counted = self.counted.setdefault(row.name, set())
         new = [task_id for task_id in tasks if task_id not in counted]
-        file = self.files[row.name]
         for task_id in new:
-            self._check_task(row, known, file, task_id, tasks[task_id][0])
+            self._check_task(row, known, task_id, tasks[task_id][0])
         counted.update(new)
         if row.fired != len(tasks):
             raise Violation(
@@ -297,9 +302,7 @@ class ScheduleWorld:
         known.row, known.asked = row, asked
         known.open_ids = frozenset(name for name, (_, state) in tasks.items() if state < OVER)
 
-    def _check_task(
-        self, row: ScheduleRow, known: Known, file: Schedule, task_id: str, at: int
-    ) -> None:
+    def _check_task(self, row: ScheduleRow, known: Known, task_id: str, at: int) -> None:
         if task_id.endswith("-asked"):
             self.seen["asked"] += 1
             return
@@ -311,9 +314,10 @@ class ScheduleWorld:
             raise Violation(OCCURRENCES, f"{task_id} came {moment - at} ms early")
         if known.row.paused:
             raise Violation(OCCURRENCES, f"{task_id} came while {row.name} was paused")
-        if file.overlap is Overlap.SKIP and known.open_ids:
+        overlap = self.fired_by[row.name].overlap
+        if overlap is Overlap.SKIP and known.open_ids:
             raise Violation(OCCURRENCES, f"{task_id} overlaps {sorted(known.open_ids)}")
-        self.seen[f"fired {file.catch_up} {file.overlap}"] += 1
+        self.seen[f"fired {self.files[row.name].catch_up} {overlap}"] += 1
 
 
 @lru_cache(maxsize=100_000)

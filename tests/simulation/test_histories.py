@@ -11,7 +11,7 @@ from tests.simulation.histories import COLUMNS, digests, main, record
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[int, dict[str, list[str]]]:
-    return {seed: record(seed) for seed in range(6)}
+    return {seed: record(seed) for seed in range(4)}
 
 
 def test_batches_keep_every_promise(recorded: dict[int, dict[str, list[str]]]) -> None:

@@ -1,23 +1,23 @@
-"""Thousands of seeded histories with every fault we know; each invariant holds after each step.
+"""Seeded histories with every fault we know; each invariant holds after each step.
 
 A failure prints its seed, the last calls before it, and the line that replays it. Half of the seeds
 are always the same, so that a change is judged by what the change did; the others are drawn from
-the seed of the run, so that every run looks somewhere new.
+the seed of the run, so that every run looks somewhere new. `make sim` plays thousands.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from agentq.core.states import TABLE
+from tests.simulation.blind_spots import RARE, blind_spots
 from tests.simulation.run import Played, play, play_all
 from tests.simulation.world import AT_LEAST_MS, World
 
 #: Blocks of histories in `make test`, half of them always the same: none takes minutes even where
 #: a machine has other work.
-BLOCKS, BLOCK = 4, 30
-FIXED_LONG = range(1_050)
-DRAWN_LONG = 1_000
+BLOCKS, BLOCK = 4, 15
+FIXED_LONG = range(400)
+DRAWN_LONG = 300
 
 #: Seeds that have shown a bug once. They are played first.
 REGRESSIONS = {
@@ -28,21 +28,6 @@ REGRESSIONS = {
     105: "a lease renewed for a shorter time could not be replayed",
     137: "a known key with the id of another task gave that other task",
 }
-
-#: Cells of the table that no history can reach: a task that expired has never had an attempt whose
-#: report could come late, and one that is ready is not kept back: a dispatch changes nothing there.
-UNREACHABLE = {("expired", "RefuseReport"), ("ready", "Dispatch")}
-
-REFUSALS = (
-    "stale", "conflict", "wrong_state", "self_approval", "digest_mismatch", "self_review", "cycle",
-    "limit", "resource_held", "evidence_missing", "circuit_open", "open_children", "bad_review",
-    "nothing_to_wait_for", "irreversible",
-)  # fmt: skip
-CIRCUITS = (
-    "open", "close", "served", "open_role", "close_role", "a probe is out", "a probe failed",
-    "a role needs a person",
-)  # fmt: skip
-QUOTAS = ("a bucket is empty", "a resource with several holders")
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS, ids=str)
@@ -73,7 +58,7 @@ def histories(session_seed: int) -> list[Played]:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_every_promise_is_kept_in_thousands_of_histories(histories: list[Played]) -> None:
+def test_every_promise_is_kept_in_hundreds_of_histories(histories: list[Played]) -> None:
     assert len(histories) == len(FIXED_LONG) + DRAWN_LONG
     all_kept(histories)
     long_enough(histories)
@@ -93,20 +78,9 @@ def long_enough(histories: list[Played]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_histories_have_no_blind_spots(histories: list[Played]) -> None:
-    """What is never simulated is never found wrong: every cell and every fault had its turn."""
-    seen = {what for played in histories for what in played.seen}
-    cells = {what.rsplit("--> ")[0] for what in seen}
-    for state, trigger in TABLE:
-        if (state, trigger) not in UNREACHABLE:
-            assert f"{state or ''} --{trigger}" in cells
-    for fault in ("unreachable", "statement", "commit", "run_again", "lost_answer", "between"):
-        assert f"fault {fault}" in seen
-    for refusal in REFUSALS:
-        assert f"refusal {refusal}" in seen
-    for deed in CIRCUITS:
-        assert f"circuit: {deed}" in seen
-    for what in QUOTAS:
-        assert f"quota: {what}" in seen
+    """All but what is rare, which `make sim` must show."""
+    missing = blind_spots(played.seen for played in histories)
+    assert missing <= RARE, missing - RARE
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -90,6 +90,13 @@ class WakeWorld:
 
     # -- what happens ------------------------------------------------------------------------------
 
+    def run(self) -> None:
+        """Play the history; raises `Violation` if a promise is broken."""
+        try:
+            self.play()
+        finally:
+            self.close()
+
     def play(self) -> None:
         moves = (
             [self.pass_time] * 3 + [self.ask] * 3 + [self.ask_oneself] + [self.claim] * 5
@@ -294,11 +301,8 @@ class WakeWorld:
 
 def play_wakes(seed: int) -> Violation | None:
     """One history; what it broke, if anything."""
-    world = WakeWorld(seed)
     try:
-        world.play()
+        WakeWorld(seed).run()
     except Violation as found:
         return found
-    finally:
-        world.close()
     return None

@@ -366,9 +366,11 @@ class World:
             heapq.heapify(self._actors)
 
     def _drain(self) -> None:
-        limit = self.steps + 400 + 40 * len(self.model.shadows)
+        begun, most = self.steps, 0
         while not all(self._is_settled(shadow) for shadow in self.model.shadows.values()):
-            if self.steps > limit:
+            # What is done may bring forth more that is to be done.
+            most = max(most, len(self.model.shadows))
+            if self.steps > begun + 400 + 40 * most:
                 stuck = [
                     f"{shadow.id} {shadow.state}"
                     for shadow in self.model.shadows.values()

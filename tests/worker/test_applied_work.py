@@ -18,7 +18,7 @@ from tests.interfaces.conftest import Answer, run_here
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import Repo, environment, new_repo
 
-pytestmark = [pytest.mark.both_ways, pytest.mark.long]
+pytestmark = [pytest.mark.both_ways(in_turn="tests"), pytest.mark.long]
 
 #: Does what the task's title says, as a line of Python.
 AGENT = script(

@@ -124,6 +124,7 @@ WAYS = {
 }
 
 
+@pytest.mark.both_ways(in_turn="cases")
 @pytest.mark.parametrize(
     "how",
     [

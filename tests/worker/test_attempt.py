@@ -13,7 +13,7 @@ from agentq.core.states import State
 from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="cases")
 
 
 def names(fleet: Fleet, task_id: str) -> set[str]:

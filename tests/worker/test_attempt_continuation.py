@@ -14,7 +14,7 @@ from agentq.worker.workspace_locks import WorkspaceLock
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import Repo, new_repo
 
-pytestmark = [pytest.mark.both_ways, pytest.mark.long]
+pytestmark = [pytest.mark.both_ways(in_turn="tests"), pytest.mark.long]
 
 #: Commits, leaves more uncommitted and fails at first; then it hands in what it found and was told.
 AGENT = script(

@@ -16,7 +16,7 @@ from agentq.core.task import Task
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import Repo, new_repo
 
-pytestmark = [pytest.mark.both_ways, pytest.mark.long]
+pytestmark = [pytest.mark.both_ways(in_turn="tests"), pytest.mark.long]
 
 WORKER_ONLY = pytest.mark.beside("it is about git alone, and costs seconds")
 #: Says what is in the tree and what it was told, before or after it has done something itself.

@@ -18,7 +18,7 @@ from tests.worker.repositories import Repo, new_repo
 from tests.worker.spaces import Open, content, folder, why_not
 from tests.worker.workspace_fixtures import git_space, known, repo
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="tests")
 
 __all__ = ["git_space", "known", "repo"]
 

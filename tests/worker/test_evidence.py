@@ -17,7 +17,7 @@ from agentq.core.states import State
 from agentq.core.task import Task
 from tests.worker.fleet import ROLE, Fleet, script
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="cases")
 
 DROP = "drop = os.environ['AGENTQ_ARTIFACTS'] + '/'"
 

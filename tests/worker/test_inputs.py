@@ -21,7 +21,7 @@ from agentq.worker.inputs import described, give_inputs
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import Repo, new_repo
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="cases")
 
 
 def before(fleet: Fleet, title: str = "The one before", **files: str | bytes) -> str:

@@ -15,7 +15,7 @@ from agentq.core.task import Task, Usage
 from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="cases")
 
 #: What it does first; each is one task of the round.
 MISBEHAVIOURS = {

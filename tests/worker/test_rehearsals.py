@@ -15,7 +15,7 @@ from agentq.core.task import Task
 from tests.tiers import long_but
 from tests.worker.fleet import ROLE, Fleet
 
-pytestmark = [pytest.mark.long, pytest.mark.both_ways]
+pytestmark = [pytest.mark.long, pytest.mark.both_ways(in_turn="cases")]
 
 DIALECTS = ("command", "claude", "codex", "gemini", "opencode", "warm", "acp")
 #: Those that stand for all where an attempt takes seconds.

@@ -20,7 +20,7 @@ from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import Repo, new_repo
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="tests")
 
 #: Stands for `npm ci`: takes its time, says so, and makes what is not in the repository.
 INSTALL = "echo installing; mkdir node_modules; cat package-lock.json > node_modules/it; echo >> {}"

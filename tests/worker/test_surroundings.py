@@ -21,7 +21,7 @@ from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import new_repo
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="cases")
 
 LIVE = "prompt: Reply with the single word OK"
 

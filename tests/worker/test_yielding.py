@@ -14,7 +14,7 @@ from tests.eventually import eventually
 from tests.tiers import long_but
 from tests.worker.fleet import ROLE, Fleet, script
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="cases")
 
 TOOLS = (
     "import subprocess",
