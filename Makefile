@@ -99,7 +99,7 @@ test: $(COMPILED) servers ## Run the tests, six minutes on two cores; starts the
 	@$(RUN_TESTS) -m 'not long' $(CHOSEN_TESTS) $(ARGS)
 
 .PHONY: test-long
-test-long: $(COMPILED) servers ## Run what takes longer: clusters, failover, many seeds, coverage; twenty-five minutes
+test-long: $(COMPILED) servers ## Run what takes longer: clusters, failover, many seeds, coverage; twenty-six minutes
 	@$(RUN_TESTS) -m long $(CHOSEN_TESTS) $(ARGS)
 	@$(if $(ARGS),,$(RUN_TESTS) -q -m 'hypothesis and not long' --hypothesis-profile long $(MADE_UP))
 	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)

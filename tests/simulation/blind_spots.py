@@ -24,8 +24,9 @@ FAULTS = ("unreachable", "statement", "commit", "run_again", "lost_answer", "bet
 #: What is shown by fewer than one history in a hundred: `make sim` plays enough to show it.
 RARE = frozenset({
     "blocked --ChildrenSubmitted", "blocked --Comment", "blocked --Edit", "blocked --Signal",
-    "blocked --Tell", "cancelled --Spend", "expired --Comment", "failed --Comment",
-    "review --ChildrenSubmitted", "review --Comment", "review --Signal", "review --Tell",
+    "blocked --Tell", "cancelled --Spend", "cancelled --Stopped", "complete --AddArtifact",
+    "expired --Comment", "failed --Comment", "review --AddArtifact", "review --ChildrenSubmitted",
+    "review --Comment", "review --Signal", "review --Spend", "review --Tell",
 })  # fmt: skip
 
 

@@ -55,7 +55,7 @@ from tests.simulation.violation import (
 from tests.simulation.world import World
 
 #: A bug that this many histories do not show is not caught.
-SEEDS_MAX = 500
+SEEDS_MAX = 1_000
 
 Planting = Callable[[], AbstractContextManager[Any]]
 

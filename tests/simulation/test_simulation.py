@@ -17,7 +17,7 @@ from tests.simulation.world import AT_LEAST_MS, World
 #: a machine has other work.
 BLOCKS, BLOCK = 4, 15
 FIXED_LONG = range(400)
-DRAWN_LONG = 300
+DRAWN_LONG = 200
 
 #: Seeds that have shown a bug once. They are played first.
 REGRESSIONS = {
