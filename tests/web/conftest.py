@@ -21,7 +21,7 @@ from agentq.settings import Settings
 from agentq.web.opening import board_pages
 from agentq.wiring import open_installation
 from tests.contracts.service.over_http import Tokens, serving
-from tests.eventually import PATIENCE_SECONDS
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.servers.missing import go_without
 
 if TYPE_CHECKING:
@@ -48,6 +48,27 @@ def browser() -> Iterator[Browser]:
         found = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield found
         found.close()
+
+
+def drag_to(card: Locator, column: Locator) -> None:
+    """Drag an element to a column, and let go once the column has noticed. A drag that does not
+    begin is begun again: a card that is drawn anew under the pressed button is another one."""
+    mouse, over = card.page.mouse, column.and_(card.page.locator(".over"))
+
+    def begun() -> bool:
+        card.hover()
+        mouse.down()
+        box = column.bounding_box()
+        assert box is not None
+        for step in range(5):
+            mouse.move(box["x"] + box["width"] / 2 + step, box["y"] + box["height"] / 2, steps=4)
+            if over.count():
+                return True
+        mouse.up()
+        return False
+
+    eventually(begun, what="the column notices what is dragged over it")
+    mouse.up()
 
 
 @dataclass
@@ -99,6 +120,10 @@ class Board:
 
     def column(self, name: str, page: Page | None = None) -> Locator:
         return (page or self.page).locator(f'[data-column="{name}"]')
+
+    def drag(self, task_id: str, name: str, page: Page | None = None) -> None:
+        """Drag a card to a column, and let go once the column has noticed."""
+        drag_to(self.card(task_id, page), self.column(name, page))
 
     def in_column(self, task_id: str, name: str, page: Page | None = None) -> None:
         """Wait until a card is there."""

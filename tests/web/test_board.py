@@ -39,17 +39,17 @@ def test_dragging_decides_as_the_command_line_does(
     asked = board.queue.submit("deploy", "release it", requires_approval=True)
     report = reported()
     board.in_column(asked.id, "pending")
-    board.card(asked.id).drag_to(board.column("ready"))
+    board.drag(asked.id, "ready")
     eventually(lambda: state_of(board, asked.id) is State.READY)
     assert board.queue.task(asked.id).details.approved_by == "ann"
-    board.card(report).drag_to(board.column("complete"))
+    board.drag(report, "complete")
     eventually(lambda: state_of(board, report) is State.COMPLETE)
-    board.card(asked.id).drag_to(board.column("cancelled"))
+    board.drag(asked.id, "cancelled")
     board.page.get_by_label("Why?").fill("not today")
     board.page.get_by_role("button", name="Cancel", exact=True).click()
     eventually(lambda: state_of(board, asked.id) is State.CANCELLED)
     board.in_column(asked.id, "cancelled")
-    board.card(asked.id).drag_to(board.column("ready"))  # over is over: it is asked for once more
+    board.drag(asked.id, "ready")  # over is over: it is asked for once more
     again = eventually(lambda: list(board.queue.tasks(labels={"rerun_of": asked.id})))
     assert [task.state for task in again] == [State.PENDING]
 
@@ -57,23 +57,23 @@ def test_dragging_decides_as_the_command_line_does(
 def test_a_card_is_held_and_dispatched_by_dragging_it(board: Board) -> None:
     task = board.queue.submit("build", "not before the release")
     board.in_column(task.id, "ready")
-    board.card(task.id).drag_to(board.column("pending"))
+    board.drag(task.id, "pending")
     held = eventually(lambda: board.queue.task(task.id).details.held)
     assert held is not None and (held.by, held.reason) == ("ann", "")
     board.in_column(task.id, "pending")
     expect(board.card(task.id)).to_contain_text("held by ann")
     expect(board.card(task.id).get_by_text("held", exact=True)).to_be_visible()
-    board.card(task.id).drag_to(board.column("ready"))
+    board.drag(task.id, "ready")
     eventually(lambda: state_of(board, task.id) is State.READY)
     board.in_column(task.id, "ready")
     # A delay ends the same way, and what else is waited for stays.
     later = board.queue.submit("build", "later", delay="1h", after=task.id)
     board.in_column(later.id, "pending")
-    board.card(later.id).drag_to(board.column("ready"))
+    board.drag(later.id, "ready")
     eventually(lambda: not board.queue.task(later.id).details.not_before)
     expect(board.card(later.id)).to_contain_text("waits for not before the release")
     board.in_column(later.id, "pending")
-    board.card(later.id).drag_to(board.column("ready"))
+    board.drag(later.id, "ready")
     expect(board.page.get_by_role("alert")).to_contain_text("No decision leads from pending")
 
 
@@ -122,12 +122,12 @@ def test_what_is_refused_springs_back_with_the_ledgers_own_sentence(board: Board
     board.in_column(task.id, "pending")
     # Somebody else decides in the same moment: the page has seen an older version.
     board.page.evaluate("id => { agentq.cards.get(id).version = 999 }", task.id)
-    board.card(task.id).drag_to(board.column("ready"))
+    board.drag(task.id, "ready")
     refused = board.page.get_by_role("alert")
     expect(refused).to_contain_text("version")
     board.in_column(task.id, "pending")
     assert state_of(board, task.id) is State.PENDING
-    board.card(task.id).drag_to(board.column("in_progress"))
+    board.drag(task.id, "in_progress")
     expect(board.page.get_by_role("alert").last).to_contain_text("a worker of its role claims it")
 
 
@@ -224,7 +224,7 @@ def test_two_browsers_see_the_same(board: Board, reported: Callable[..., str]) -
     other = board.log_in()
     board.in_column(report, "review")
     board.in_column(report, "review", other)
-    board.card(report, other).drag_to(board.column("complete", other))
+    board.drag(report, "complete", other)
     board.in_column(report, "complete")
     board.in_column(report, "complete", other)
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from agentq.core.states import State
 from agentq.web.board_feed import CARDS_MAX
 from tests.eventually import eventually
-from tests.web.conftest import Board, board_over
+from tests.web.conftest import Board, board_over, drag_to
 
 pytestmark = pytest.mark.long
 
@@ -57,7 +57,7 @@ def test_thousands_of_cards_are_scrolled_found_and_dragged(full: Board) -> None:
     # A card far down is decided by dragging, like any other.
     card = ready.locator('.card[aria-posinset="4999"]')
     task_id = card.get_attribute("data-id")
-    card.drag_to(full.column("cancelled", page))
+    drag_to(card, full.column("cancelled", page))
     page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
     eventually(lambda: full.queue.task(task_id or "").state is State.CANCELLED)
     full.in_column(task_id or "", "cancelled", page)
