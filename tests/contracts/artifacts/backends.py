@@ -30,6 +30,10 @@ class Backend(Protocol):
 
     def content(self, name: str) -> bytes: ...
 
+    def size(self) -> int:
+        """How many bytes all files have, as one look finds them."""
+        ...
+
     def touched(self, name: str = "") -> bool:
         """Whether there is anything at this path or below it, be it only an empty folder."""
         ...
@@ -67,6 +71,9 @@ class FileBackend:
 
     def content(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
+
+    def size(self) -> int:
+        return sum(len(self.content(name)) for name in self.names())
 
     def touched(self, name: str = "") -> bool:
         return (self.root / name).exists()
@@ -113,6 +120,9 @@ class ObjectBackend:
 
     def content(self, name: str) -> bytes:
         return bytes(obstore.get(self.raw, name).bytes())
+
+    def size(self) -> int:
+        return sum(meta["size"] for meta in self._metas())
 
     def touched(self, name: str = "") -> bool:
         return any(f"{each}/".startswith(f"{name}/" if name else "") for each in self.names())
