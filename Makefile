@@ -36,7 +36,7 @@ ALL_TESTS  := $(FAST_TESTS) tests/plugins tests/worker tests/repository tests/co
 # All of them, unless ARGS names files or folders of its own.
 CHOSEN_TESTS = $(if $(findstring tests/,$(ARGS)),,$(ALL_TESTS))
 # Files whose tests make up their inputs.
-MADE_UP     = $(shell grep -lrE '^from hypothesis|made_up\(' $(ALL_TESTS) --include='test_*.py')
+MADE_UP     = $(shell grep -lrE '^from hypothesis|made_up' $(ALL_TESTS) --include='test_*.py')
 # Files go to the processes whole, in the order that tests/budget.py gives them. Two processes per
 # core: half of the time of a test is waiting, for a disk, a server or another process.
 PROCESSES  ?= 4
