@@ -101,11 +101,13 @@ def test_a_target_hears_everything_in_order_and_nothing_once_it_is_removed(
         eventually(lambda: last in heard(receiver, "ops"), what="the last of all events")
 
         write_target(settings, receiver, "later")
-        submit(queue, 5)  # which wakes the loop
+        submit(queue, 5)  # which wakes the loop, if it is not about to read the log already
+        changing = service.last_position(SYSTEM)
         eventually(lambda: is_target(queue, "later"))
         submit(queue, 1)
         newest = service.last_position(SYSTEM)
         eventually(lambda: newest in heard(receiver, "later"))
-    told = heard(receiver, "ops")
+    told = list(dict.fromkeys(heard(receiver, "ops")))
     expected = [entry.position for entry in service.events_after(SYSTEM, 0, 1000)]
-    assert list(dict.fromkeys(told)) == [each for each in expected if each <= last]
+    assert told == expected[: len(told)]
+    assert last <= told[-1] <= changing
