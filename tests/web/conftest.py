@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 ANN = access.person("ann", "token")
+#: A page whose scripts have begun their work.
+READY = "html[data-ready=yes]"
 #: Chromium asks nobody for anything of its own: updates, suggestions, lists of bad sites.
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
@@ -95,10 +97,28 @@ class Board:
         page.set_default_timeout(PATIENCE_SECONDS * 1000)
         page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         page.on("request", lambda request: self._note(request.url))
+        failed: list[str] = []
+        page.on("requestfailed", lambda request: failed.append(f"{request.url} {request.failure}"))
         page.goto(f"{self.url}/login?code={self.app.login_code(ANN)}")
         page.click("button")
-        page.wait_for_selector("html[data-ready=yes]")
+        self._wait_until_ready(page, failed)
         return page
+
+    @staticmethod
+    def _wait_until_ready(page: Page, failed: list[str]) -> None:
+        """Wait for the board. Once in thousands of logins, with every core busy, it did not come
+        within a minute: that is said with all that is known of it, and the page is asked again."""
+        from playwright.sync_api import TimeoutError as TookTooLong
+
+        try:
+            page.wait_for_selector(READY, timeout=PATIENCE_SECONDS * 500)
+        except TookTooLong:
+            print(f"not ready: {page.url} {page.title()!r} {page.content()[:2000]!r} {failed}")
+            if "/login" in page.url:
+                page.click("button")
+            else:
+                page.reload()
+            page.wait_for_selector(READY)
 
     def _note(self, url: str) -> None:
         if not url.startswith((f"{self.url}/", f"blob:{self.url}/")):
