@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from tests.servers.missing import go_without
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
+
+log = logging.getLogger("tests.web")
 
 ANN = access.person("ann", "token")
 #: A page whose scripts have begun their work.
@@ -113,7 +116,8 @@ class Board:
         try:
             page.wait_for_selector(READY, timeout=PATIENCE_SECONDS * 500)
         except TookTooLong:
-            print(f"not ready: {page.url} {page.title()!r} {page.content()[:2000]!r} {failed}")
+            shown = f"{page.url} {page.title()!r} {page.content()[:2000]!r}"
+            log.warning("a page was not ready: %s; requests that failed: %s", shown, failed)
             if "/login" in page.url:
                 page.click("button")
             else:
