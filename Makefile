@@ -95,11 +95,11 @@ servers:
 	@tests/servers/install.sh
 
 .PHONY: test
-test: $(COMPILED) servers ## Run the tests, six minutes on two cores; starts the servers it needs (ARGS="-k word" narrows)
+test: $(COMPILED) servers ## Run the tests, seven minutes on two cores; starts the servers it needs (ARGS="-k word" narrows)
 	@$(RUN_TESTS) -m 'not long' $(CHOSEN_TESTS) $(ARGS)
 
 .PHONY: test-long
-test-long: $(COMPILED) servers ## Run what takes longer: clusters, failover, many seeds, coverage; twenty-six minutes
+test-long: $(COMPILED) servers ## Run what takes longer: clusters, failover, many seeds, coverage; half an hour
 	@$(RUN_TESTS) -m long $(CHOSEN_TESTS) $(ARGS)
 	@$(if $(ARGS),,$(RUN_TESTS) -q -m 'hypothesis and not long' --hypothesis-profile long $(MADE_UP))
 	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
