@@ -32,7 +32,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 # Fastest first, so that a plain mistake is reported in seconds.
 FAST_TESTS := tests/core tests/ledger tests/text tests/workflows tests/organisation tests/schedules tests/hooks tests/artifacts tests/agents
-ALL_TESTS  := $(FAST_TESTS) tests/plugins tests/worker tests/repository tests/contracts tests/delivery tests/daemon tests/server tests/web tests/interfaces tests/simulation tests/processes
+ALL_TESTS  := $(FAST_TESTS) tests/proofs tests/plugins tests/worker tests/repository tests/contracts tests/delivery tests/daemon tests/server tests/web tests/interfaces tests/simulation tests/processes
 # All of them, unless ARGS names files or folders of its own.
 CHOSEN_TESTS = $(if $(findstring tests/,$(ARGS)),,$(ALL_TESTS))
 # Files whose tests make up their inputs.
@@ -95,11 +95,11 @@ servers:
 	@tests/servers/install.sh
 
 .PHONY: test
-test: $(COMPILED) servers ## Run the tests, seven minutes on two cores; starts the servers it needs (ARGS="-k word" narrows)
+test: $(COMPILED) servers ## Run the tests, about eight minutes on two cores; starts the servers it needs (ARGS="-k word" narrows)
 	@$(RUN_TESTS) -m 'not long' $(CHOSEN_TESTS) $(ARGS)
 
 .PHONY: test-long
-test-long: $(COMPILED) servers ## Run what takes longer: clusters, failover, many seeds, coverage; half an hour
+test-long: $(COMPILED) servers ## Run what takes longer: clusters, failover, many seeds, coverage; about 23 minutes
 	@$(RUN_TESTS) -m long $(CHOSEN_TESTS) $(ARGS)
 	@$(if $(ARGS),,$(RUN_TESTS) -q -m 'hypothesis and not long' --hypothesis-profile long $(MADE_UP))
 	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
@@ -130,7 +130,7 @@ check: $(STAMP) ## Style, types, import contracts and source rules
 
 # What reaches every branch of core, protocol and ledger in two minutes: a branch is reached once or
 # never, so few examples do, and nothing that tries the same branches for long is needed.
-COVERED_TESTS := tests/core tests/text tests/ledger tests/contracts -m 'not postgres and not long' --hypothesis-profile few \
+COVERED_TESTS := tests/core tests/text tests/ledger tests/proofs tests/contracts -m 'not postgres and not long' --hypothesis-profile few \
   $(addprefix --ignore=tests/,contracts/artifacts core/test_table_explored.py contracts/test_store_concurrency.py ledger/test_codec_threads.py)
 
 .PHONY: coverage

@@ -166,6 +166,17 @@ class AgentqSide(Side):
         return shares
 
 
+class UnchainedSide(AgentqSide):
+    """The same agentq without digests: what they cost is the difference."""
+
+    def create(self) -> None:
+        from agentq.ledger import log_codec, submit
+
+        submit.first_digest = lambda *said: ""  # type: ignore[assignment]
+        log_codec.event_digest = lambda *said: ""  # type: ignore[assignment]
+        super().create()
+
+
 class AgentqRabbitSide(AgentqSide):
     """A PostgreSQL ledger, hints on RabbitMQ, and one `agentq up` that carries them there.
 

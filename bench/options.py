@@ -22,6 +22,10 @@ class Options:
     overview_tasks: int = 100_000
     schedules: int = 5_000
     graph_nodes: int = 10_000
+    #: Finished tasks that are proved.
+    proved: int = 5_000
+    #: The most that are proved, once a run.
+    proved_most: int = 1_000_000
     dependents: int = 1_000
     leases: int = 10_000
     lease_seconds: int = 60
@@ -58,6 +62,8 @@ class Options:
             starts=7,
             overview_tasks=5_000,
             schedules=500,
+            proved=500,
+            proved_most=4_000,
             graph_nodes=2_000,
             dependents=200,
             leases=1_000,

@@ -26,7 +26,7 @@ from bench.report import Report, progress  # noqa: E402
 SUBJECTS = [
     *("sqlite", "postgres", "processes", "rabbit", "latency", "growth", "startup", "leases"),
     *("workers", "workspaces", "apply", "http", "hooks", "overview", "graphs", "schedules"),
-    *("organisation", "board"),
+    *("organisation", "board", "proofs"),
 ]
 PACKAGES = [
     *("apsw", "psycopg", "amqp", "huey", "pgqueuer", "procrastinate", "dbos"),

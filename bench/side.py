@@ -115,6 +115,7 @@ SIDES = {
     "plain_pg": ("bench.plain", "PlainPostgres"),
     "raw_pg": ("bench.limits", "RawPostgres"),
     "agentq_sqlite": ("bench.agentq_side", "AgentqSide"),
+    "agentq_sqlite_unchained": ("bench.agentq_side", "UnchainedSide"),
     "agentq_pg": ("bench.agentq_side", "AgentqSide"),
     "agentq_http": ("bench.http_side", "AgentqHttpSide"),
     "huey": ("bench.peers.huey_peer", "HueyPeer"),

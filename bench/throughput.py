@@ -2,7 +2,7 @@
 
 Every side has its own process and its own fresh database. Submits go round the sides in short
 slices, so that a moment in which the disk is busy with something else strikes all of them alike.
-A drain cannot be sliced (peers start whole workers for it), so drains follow one another.
+A peer's drain cannot be sliced (it starts whole workers), so drains follow one another there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bench.servers import PrivatePostgres, fresh_place
 
 PER_SECOND = "tasks/s"
 SLICES = 8
+DRAIN_BATCH = 100
 # Drains that commit each task by itself are slow; a few hundred tasks show their pace.
 LONE_DRAIN_SHARE = 0.05
 
@@ -74,6 +75,8 @@ def measure_round(
     loads: dict[str, Load],
     round_number: int,
     postgres: PrivatePostgres | None,
+    *,
+    drain_in_turn: bool = False,
 ) -> None:
     with ExitStack() as stack:
         order = rotated(list(loads), round_number)
@@ -81,7 +84,10 @@ def measure_round(
         for side in order:
             running.enter(side, loads[side])
         running.submit_all()
-        running.drain_all()
+        if drain_in_turn:
+            running.drain_in_turn()
+        else:
+            running.drain_all()
         running.tell(round_number)
 
 
@@ -126,8 +132,10 @@ class Round:
         self, figure: str, command: str, plans: Iterable[list[int]], **arguments: int
     ) -> None:
         sides = list(self._sides)
-        for counts in zip_longest(*plans, fillvalue=0):
-            for side, count in zip(sides, counts, strict=True):
+        for number, counts in enumerate(zip_longest(*plans, fillvalue=0)):
+            turn = list(zip(sides, counts, strict=True))
+            # To and fro: whoever comes second in a turn may find the disk busier.
+            for side, count in reversed(turn) if number % 2 else turn:
                 if count:
                     self._try(side, figure, command, count, **arguments)
 
@@ -143,11 +151,15 @@ class Round:
         plans = [slices(side.load.alone, 1) for side in self._sides]
         self._in_turn(f"{self._store} drain by 1", "drain", plans, batch=1)
 
+    def drain_in_turn(self) -> None:
+        plans = [slices(side.waiting, DRAIN_BATCH) for side in self._sides]
+        self._in_turn(f"{self._store} drain", "drain", plans, batch=DRAIN_BATCH)
+
     def drain_all(self) -> None:
         for side in list(self._sides):
             if self._postgres is not None:
                 self._postgres.settle()
-            self._try(side, f"{self._store} drain", "drain", side.waiting, batch=100)
+            self._try(side, f"{self._store} drain", "drain", side.waiting, batch=DRAIN_BATCH)
             # Its database goes at once, lest its vacuuming disturb the next drain.
             side.belongings.close()
 

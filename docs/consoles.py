@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from docs.prepared import prepared_agentq
+
 ROOT = Path(__file__).resolve().parent.parent
 #: What the pages show in place of the temporary folder, the host and the user.
 SHOWN_FOLDER, SHOWN_HOST, SHOWN_USER = "/srv/shop", "laptop", "kim"
@@ -118,9 +120,11 @@ def commands(block: Block) -> Iterator[Command]:
         yield command
 
 
-def run_page(page: Path, replacing: Mapping[str, str] | None = None) -> list[Command]:
+def run_page(
+    page: Path, replacing: Mapping[str, str] | None = None, programs: Path | None = None
+) -> list[Command]:
     """Run a page's commands in a folder of their own. `replacing` swaps words of the page for
-    those that work here, such as the address of a server."""
+    those that work here, such as the address of a server; `programs` come first on its path."""
     listed: list[Command] = []
     script = ["status=0"]
     for block in blocks(page.read_text("utf-8")):
@@ -138,7 +142,7 @@ def run_page(page: Path, replacing: Mapping[str, str] | None = None) -> list[Com
     if not listed:
         return []
     with tempfile.TemporaryDirectory(prefix="agentq-docs-") as folder:
-        printed = _run("\n".join(script), Path(folder))
+        printed = _run("\n".join(script), Path(folder), programs)
         printed = _swapped(printed, {new: old for old, new in (replacing or {}).items()})
         parts = as_shown(printed, folder).split("\036")
     for command, output, status in zip(listed, parts[0::2], parts[1::2], strict=False):
@@ -152,8 +156,9 @@ def run_page(page: Path, replacing: Mapping[str, str] | None = None) -> list[Com
 
 def run_pages(wanted: Sequence[Path]) -> dict[Path, list[Command]]:
     """Run several pages beside each other; each has its own folder and shell."""
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        return dict(zip(wanted, pool.map(run_page, wanted), strict=True))
+    with prepared_agentq() as programs, ThreadPoolExecutor(max_workers=4) as pool:
+        ran = pool.map(lambda page: run_page(page, programs=programs), wanted)
+        return dict(zip(wanted, ran, strict=True))
 
 
 def _swapped(text: str, replacing: Mapping[str, str]) -> str:
@@ -188,9 +193,12 @@ def shell_environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _run(script: str, folder: Path) -> str:
+def _run(script: str, folder: Path, programs: Path | None = None) -> str:
+    environment = shell_environment(folder)
+    if programs:
+        environment["PATH"] = f"{programs}:{environment['PATH']}"
     shell = subprocess.Popen(
-        ["bash", "-c", script], cwd=folder, env=shell_environment(folder), stdin=subprocess.DEVNULL,
+        ["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     try:

@@ -22,14 +22,13 @@ import pytest
 RECORD = Path(__file__).parent / "costs.toml"
 #: The machine that the tiers are measured for.
 CORES = 2
-#: How long a tier may take there, in minutes. Meant are 20 for `long`: what is left to make cheaper
-#: are the many tests that start agents and servers as processes.
-MINUTES = {"test": 6, "long": 26, "agents": 5}
+#: How long a tier may take there, in minutes.
+MINUTES = {"test": 6, "long": 20, "agents": 5}
 #: How much of the cores the tests themselves may use. The rest is for the servers that they share,
 #: for collecting them in every process, and for moments when all of them wait.
 SHARE = {"test": 0.75, "long": 0.85, "agents": 1.0}
 #: Minutes of `make test-long` that are not its own tests: examples of hypothesis, and coverage.
-MINUTES_BESIDE = {"long": 5}
+MINUTES_BESIDE = {"long": 4}
 #: Seconds of processor time by tier. Tests of real agents wait for these, four at a time: there the
 #: seconds themselves are counted.
 BUDGETS = {

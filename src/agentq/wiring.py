@@ -330,7 +330,11 @@ class Database:
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date; return the names of what was applied."""
-        return self._store.migrate()
+        from agentq.ledger.system_log import adopt
+
+        applied = self._store.migrate()
+        adopt(self._store)
+        return applied
 
     def facts(self) -> dict[str, str]:
         return self._store.facts()

@@ -32,6 +32,9 @@ from agentq.core.errors import Invalid
 from agentq.core.task import ToldMessage, Usage
 from tests.agents.conversing import Running, attempt, job_in, spent
 
+#: Many processes: `make test` has the contract of all adapters, this has the details.
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 SMALL_AGENT = (sys.executable, str(HERE / "acp_agent.py"))
 REPLAY = (sys.executable, str(HERE / "acp_replay.py"))

@@ -16,6 +16,9 @@ from agentq.core.task import Usage
 from tests.agents.conversing import attempt, job_in, spent
 from tests.agents.fake_playing import DIALECTS, PROGRAM, PROMPT, play
 
+#: Many processes: `make test` has the contract of all adapters, this has the details.
+pytestmark = pytest.mark.long
+
 CAPTURES = Path(__file__).with_name("captures")
 
 #: Two that differ most; the others wait for `make test-long`.

@@ -22,12 +22,13 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def q(postgres_ledger_url: str, files: Path) -> Iterator[Queue]:
+def q(request: pytest.FixtureRequest, postgres_ledger_url: str, files: Path) -> Iterator[Queue]:
     """A client; at the end its log still tells what its rows say."""
     settings = Settings(postgres_ledger_url, str(files), "the test")
     with Queue(installation=open_installation(settings, create=True)) as made:
         yield made
-        assert [problems for _, problems in made.admin.verify() if problems] == []
+        if request.node.get_closest_marker("damages") is None:
+            assert [problems for _, problems in made.admin.verify() if problems] == []
 
 
 @pytest.fixture

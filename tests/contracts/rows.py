@@ -73,7 +73,7 @@ def new_row(
     text = json.dumps({"id": id, "to": "worker", **(body or {})})
     return NewRow(
         id, role, priority, state, wake_at, at, memo, flags, text, "submitted", "",
-        effects, after, resources, roots,
+        f"digest of {id}", effects, after, resources, roots,
     )  # fmt: skip
 
 

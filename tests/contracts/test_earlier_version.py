@@ -34,6 +34,7 @@ from agentq.ledger.ingest import judge
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.log_codec import encode_trigger
 from agentq.ledger.replay import replay
+from agentq.ledger.system_log import adopt
 from agentq.protocol.envelope import task_to_dict
 from agentq.protocol.messages import encode, read_message, result_envelope, task_envelope
 from agentq.settings import read_file
@@ -93,7 +94,9 @@ def ledger(file: Path) -> Iterator[Ledger]:
         "0013_hooks",
         "0014_mentions",
         "0015_samples",
+        "0016_chain",
     ]
+    adopt(store)
     yield Ledger(store, lambda: 0.5)
     store.close()
 

@@ -37,6 +37,7 @@ from agentq.stores.postgres.transaction import Assumed
 from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.rows import Clock
 from tests.contracts.twins import Move, Sayings, Side, Twins
+from tests.tiers import made_up
 
 SECOND = 1000
 IDS = tuple(f"t{n}" for n in range(24))
@@ -51,6 +52,7 @@ SET search_path = agentq;
 TRUNCATE specs, tasks, events, log, unnumbered, edges, wants, holds, dedup, artifacts, outbox,
     roles, circuits, spending, trees, tree_members RESTART IDENTITY;
 UPDATE head SET position = 0, lanes = 'results';
+DELETE FROM system_events WHERE number > 1;
 ALTER SEQUENCE task_keys RESTART;
 """
 
@@ -330,10 +332,14 @@ def comparison(postgres_ledger_url: str) -> Iterator[Comparison]:
     comparison.close()
 
 
-@pytest.mark.parametrize("histories", [15, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "histories", [15, pytest.param(30, marks=[pytest.mark.long, pytest.mark.fuzz])]
+)
 def test_sqlite_and_postgresql_answer_alike(comparison: Comparison, histories: int) -> None:
+    """`make fuzz` plays hundreds."""
+
     @settings(
-        max_examples=histories,
+        max_examples=max(histories, made_up(histories)),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         # Hypothesis would spend minutes on making the numbers small, which says nothing here.

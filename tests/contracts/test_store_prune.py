@@ -174,6 +174,7 @@ class TestPruning:
         other.submit([Spec("build", "w", next=(Spec("build.1", "w", after=("c",)),))])
         pruner = Pruner(store, SpecCache(), lambda _: None)
         before = shared.clock.now + 1
+        store.number_events()
         assert store.write(lambda tx: pruner._delete(tx, before, keys)) == 1
         there = ledger.queries.by_id(["a", "b", "c", "d"])
         assert {name: task.state for name, task in there.items()} == {

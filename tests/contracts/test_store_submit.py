@@ -30,7 +30,8 @@ class TestInsert:
         keys = insert(store, row)
         assert list(keys) == ["a"]
         expected = TaskRow(
-            HotRow(keys["a"], PENDING, 1, 0, 7, 5, "", "{}", 2), SpecRow(keys["a"], 5, row.body)
+            HotRow(keys["a"], PENDING, 1, 0, 7, 5, "", "{}", 2, row.digest),
+            SpecRow(keys["a"], 5, row.body),
         )
         assert store.read(lambda reader: reader.tasks([keys["a"]])) == [expected]
 

@@ -226,7 +226,7 @@ class TestLockAndSave:
 
     def test_every_field_is_saved(self, store: Store) -> None:
         key = add(store, "a")["a"]
-        after = HotRow(key, REVIEW, 2, 3, 44, 55, "bob", '{"x":1}', HAS_DEPENDENTS)
+        after = HotRow(key, REVIEW, 2, 3, 44, 55, "bob", '{"x":1}', HAS_DEPENDENTS, "ab")
 
         def change(tx: Tx) -> None:
             tx.lock([key])

@@ -199,6 +199,7 @@ def test_a_twin_that_stays_open_is_waited_for_in_bounds(
     assert orders(postgres_ledger_url) == [1]
 
 
+@pytest.mark.damages
 def test_an_expired_key_in_an_open_transaction_keeps_nobody_from_pruning(
     q: Queue, conn: psycopg.Connection[Any], postgres_ledger_url: str
 ) -> None:

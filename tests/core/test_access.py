@@ -22,6 +22,7 @@ from agentq.core.access import (
     parse_grants,
 )
 from agentq.core.errors import Invalid, Refused
+from agentq.core.values import replace
 from tests.core.building import submitted
 
 ANY = "own descendant tree input unknown role none"
@@ -250,3 +251,23 @@ def test_whoever_asks_for_an_attempt_is_that_attempt_and_no_more() -> None:
         with pytest.raises(Refused) as said:
             access.on_behalf(who, "task-1", 2, "builder")
         assert said.value.code == "not_permitted"
+
+
+def test_a_key_that_stands_for_another_request_is_named_by_its_code() -> None:
+    assert access.key_reused().code == "key_reused"
+
+
+def test_a_run_of_ones_own_is_named_by_its_code() -> None:
+    assert access.own_run_refusal("ann", "task-1", "run-1").code == "self_approval"
+
+
+def test_the_same_principal_with_another_token_is_the_same() -> None:
+    assert replace(access.person("ann"), token_id="t1") == access.person("ann")
+
+
+def test_an_agent_is_told_who_renews_and_only_then() -> None:
+    agent = access.attempt("task-1", 1, "builder")
+    for action in (Action.RENEW, Action.APPROVE):
+        with pytest.raises(Refused) as said:
+            check(agent, action, Relation.OWN)
+        assert ("its worker does" in said.value.cause) is (action is Action.RENEW)

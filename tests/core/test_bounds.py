@@ -409,3 +409,17 @@ def test_amounts_add_up_without_drift() -> None:
     assert Usage(seconds=0.001).plus(Usage(seconds=0.001)) == Usage(seconds=0.002)
     assert Usage(usd=1e-10).plus(NO_USAGE) == NO_USAGE
     assert Usage(seconds=0.0001).plus(NO_USAGE) == NO_USAGE
+
+
+def test_structured_data_has_32_kilobytes() -> None:
+    text = '"' + "x" * (32 * 1024 - 2) + '"'
+    check_trigger(t.Signal("ci", "deployed", text))
+    with pytest.raises(Invalid):
+        check_trigger(t.Signal("ci", "deployed", f"{text} "))
+
+
+def test_where_a_change_went_is_kept() -> None:
+    done = then(claimed(), t.Report(1, "done"), t.Applied("ann", "0" * 40, "main"))
+    kept = done.details
+    assert (kept.applied_by, kept.applied_branch) == ("ann", "main")
+    assert (kept.applied_commit, kept.applied_at) == ("0" * 40, NOW)

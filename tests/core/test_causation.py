@@ -33,6 +33,13 @@ def test_without_caps_nothing_is_too_much() -> None:
     assert beyond_caps(LoopCaps(0, 0, 0), 10**6, 10**6, 10**6, 10**6) == ""
 
 
+def test_what_agents_may_cause_where_nobody_says_otherwise() -> None:
+    """As docs/guides and the settings have it."""
+    assert beyond_caps(LoopCaps(), 25, 999, 999, 1) == ""
+    for depth, children, recent in ((26, 0, 0), (1, 1000, 0), (1, 0, 1000)):
+        assert beyond_caps(LoopCaps(), depth, children, recent, 1)
+
+
 def test_what_caused_a_task() -> None:
     assert cause_of(Spec("a", "r")) == ""
     assert cause_of(Spec("a", "r", parent="b", labels={"caused_by": "c"})) == "b"

@@ -40,6 +40,7 @@ def test_it_opens_half_opens_and_opens_for_longer() -> None:
 
 def test_a_probe_of_which_nothing_is_heard_is_followed_by_another() -> None:
     out = ProviderCircuit(probed(NOW), 3, True)
+    assert PROBE_MS == 5 * 60 * 1000
     assert not out.may_probe(NOW + PROBE_MS - 1)
     assert out.may_probe(NOW + PROBE_MS)
     assert tripped(out, NOW + PROBE_MS).failures == 4

@@ -44,6 +44,10 @@ def test_a_mention_stays_until_that_one_has_spoken() -> None:
     assert (task.details.mentions[1].by, task.details.mentions[1].text) == ("bob", "@ann, please")
     task = then(task, said("Ann", "I am on it, @bob"))
     assert names(task) == ["cid", "bob"]
+    for length, is_whole in ((200, True), (201, False)):
+        text = "@ann" + "x" * (length - 4)
+        kept = then(submitted(), t.Comment("bob", text, mentions=("ann",))).details.mentions[0]
+        assert (kept.text == text) is is_whole and len(kept.text) <= 200
     # Nobody mentions themselves.
     assert names(then(task, said("eve", "note to @eve"))) == ["cid", "bob"]
     many = " ".join(f"@n{number}" for number in range(30))
@@ -58,6 +62,12 @@ def test_the_same_words_in_the_same_situation_are_one_comment() -> None:
     # Once it has moved on, they may mean something else.
     task = then(task, t.ClaimTask("ann", LEASE_MS))
     assert transition(task, said("bob", "ping"), NOW).events[0].kind == "commented"
+
+
+def test_the_newest_twenty_are_known_again() -> None:
+    task = then(submitted(), *(said("bob", f"ping {number}") for number in range(21)))
+    assert transition(task, said("bob", "ping 1"), NOW).events == ()
+    assert transition(task, said("bob", "ping 0"), NOW).events[0].kind == "commented"
 
 
 def test_comments_that_an_earlier_version_wrote_are_taken_as_they_are() -> None:

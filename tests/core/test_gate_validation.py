@@ -29,6 +29,7 @@ def wrong(**fields: Any) -> Any:
         (wrong(gates=Gates(min_score=101)), "min_score"),
         (wrong(gates=Gates(min_score=True)), "min_score"),
         (wrong(gates=Gates(max_rounds=-1)), "max_rounds"),
+        (wrong(gates=Gates(reviewer="rae", max_rounds=101)), "from 0 to 100, got '101'"),
         (wrong(gates=Gates(verify=5)), "gates"),  # type: ignore[arg-type]
         (wrong(gates=Gates(person=1)), "person"),  # type: ignore[arg-type]
         (wrong(gates=Gates(verify="two\nlines")), "gates"),
@@ -111,3 +112,7 @@ def test_over_the_wire_it_is_read() -> None:
     )
     assert spec.gates == Gates(person=True)
     assert spec.approval == ApprovalPolicy(5, (LEAD,), OnTimeout.REJECT)
+
+
+def test_as_many_rounds_as_anybody_may_want() -> None:
+    assert check_spec(a_spec(gates=Gates(reviewer="rae", max_rounds=100))) is None  # type: ignore[func-returns-value]

@@ -282,4 +282,6 @@ def test_a_bottleneck_in_words() -> None:
     for phase in set(Phase) - {Phase.WORKING}:
         said = in_words(phase, "builder", 90_000)
         assert "role builder" in said and ": 1m30s; " in said
-    assert ": 12 ms; " in in_words(Phase.BLOCKED, "builder", 12)
+    assert ": 999 ms; " in in_words(Phase.BLOCKED, "builder", 999)
+    for span_ms in (1000, 1999):
+        assert ": 1s; " in in_words(Phase.BLOCKED, "builder", span_ms)

@@ -87,7 +87,9 @@ def check_time(life: Life) -> None:
         expected = expected_wake(task)
         assert expected is None or task.wake_at == expected
         details = task.details
-        waits_for_others = details.waiting_on or details.yielded or details.awaited_signals
+        waits_for_others = bool(
+            details.waiting_on or details.yielded or details.awaited_signals or details.held
+        )
         assert task.state is not State.PENDING or task.wake_at or waits_for_others
 
 

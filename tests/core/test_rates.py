@@ -88,7 +88,7 @@ def test_a_minute_in_numbers() -> None:
 
 def test_a_rate_that_is_set_anew_keeps_whole_tokens() -> None:
     slow, quick = Rate(2, 3600), Rate(10, 60, burst=1)
-    first = rates.changed(TokenBucket(), NO_RATE, quick, NOW)
+    first = rates.changed(TokenBucket(0, 0), NO_RATE, quick, NOW)
     assert rates.tokens(first, quick) == 1
     spent = rates.taken(rates.full(slow, NOW), slow, 1)
     assert rates.changed(spent, slow, quick, NOW) == TokenBucket(60_000, NOW)
@@ -129,3 +129,10 @@ def test_what_is_no_rate(text: str) -> None:
 def test_what_no_bucket_can_keep_to(rate: Rate) -> None:
     with pytest.raises(Invalid):
         rates.checked(rate)
+
+
+def test_a_clock_counts_as_set_back_after_a_minute() -> None:
+    # Whoever waited for a lock for less than that still measures by the clock that was ahead.
+    bucket, rate = TokenBucket(0, NOW), Rate(1, 60)
+    assert rates.refilled(bucket, rate, NOW - 60_000).level_at == NOW
+    assert rates.refilled(bucket, rate, NOW - 60_001).level_at == NOW - 60_001

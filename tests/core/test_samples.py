@@ -136,3 +136,16 @@ def test_samples_add_up() -> None:
     twice = one.plus(one)
     assert (twice.submitted, twice.started, twice.completed) == (2, 4, 6)
     assert (twice.dead, twice.cancelled, twice.retried) == (8, 10, 12)
+
+
+def test_a_task_that_nobody_holds_was_claimed_at_no_time() -> None:
+    assert Standing() == Standing(None, 0, 0)
+    standing = Standing().after(SUBMITTED)
+    assert standing == Standing(State.READY, 1_000, 0)
+    standing = standing.after(CLAIMED)
+    assert standing == Standing(State.IN_PROGRESS, 0, 1_030)
+    progress = LogLine(1_040, "progress", "Progress", State.IN_PROGRESS)
+    assert standing.after(progress) == standing
+    assert standing.after(LogLine(1_050, "released", "Release", State.READY)) == Standing(
+        State.READY, 1_050, 0
+    )

@@ -188,7 +188,8 @@ def test_after_so_many_rounds_a_person_is_asked_and_nothing_is_lost() -> None:
     assert [each.kind for each in effects_of(decision, Notify)] == ["review_wanted"]
     # Whatever they decide, why they were asked is not said of it any more.
     for ruling in (ACCEPT, CHANGES):
-        assert then(after, t.Verdict("boss", ruling, "fine")).reason == ""
+        details = then(after, t.Verdict("boss", ruling, "fine")).details
+        assert (details.reason, details.reason_kind, details.remind_at) == ("", "", 0)
 
 
 def test_what_a_reviewer_accepts_may_still_wait_for_a_person() -> None:

@@ -9,9 +9,11 @@ from agentq.core.effects import Announce
 from agentq.core.errors import Refused
 from agentq.core.limits import DATA_CHARS_MAX, NOTE_CHARS_MAX, SIGNALS_KEPT
 from agentq.core.schedule import waiting_for
+from agentq.core.signals import signals_to_come
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.core.transition import transition
+from agentq.core.values import replace
 from tests.core.building import (
     LEASE_MS,
     NOW,
@@ -40,6 +42,15 @@ def test_a_task_waits_for_its_signals_and_starts_when_all_have_come() -> None:
         (NOW, "ann", "signal", "seen"),
         (NOW + 5, "ci", "signal", 'deployed: {"to":"prod"}'),
     ]
+
+
+def test_only_one_that_was_taken_is_waited_for_no_more() -> None:
+    task = submitted(wait_for=("deployed", "seen"))
+    kept = then(claimed(), DEPLOYED).details.signals
+    details = replace(task.details, signals=kept)
+    assert signals_to_come(replace(task, details=details)) == ("deployed", "seen")
+    details = replace(details, signals=(replace(kept[0], is_taken=True),))
+    assert signals_to_come(replace(task, details=details)) == ("seen",)
 
 
 def test_one_that_comes_early_is_kept_and_taken_by_a_later_wait() -> None:

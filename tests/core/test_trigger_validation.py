@@ -105,3 +105,9 @@ def test_texts_have_their_bounds_and_may_fill_them(trigger: Any, limit: int) -> 
     check_trigger(replace(trigger, **{field: "é" * limit}))
     with pytest.raises(Invalid, match=str(limit)):
         check_trigger(replace(trigger, **{field: "é" * (limit + 1)}))
+
+
+def test_a_branch_may_have_a_longer_name_than_a_person() -> None:
+    assert check_trigger(t.Applied("ann", "c0ffee", "b" * 800)) is None  # type: ignore[func-returns-value]
+    with pytest.raises(Invalid, match="801"):
+        check_trigger(t.Applied("ann", "c0ffee", "b" * 801))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,11 +19,13 @@ from agentq.core.states import State
 from agentq.settings import Settings
 from tests.daemon.ups import Ups, runs, several_ups
 from tests.eventually import eventually
+from tests.processes.warm_parent import AgentqProcess
 from tests.servers.postgres import PostgresServer
 
 #: The loops of an installation without a broker.
 NAMES = {
-    "due", "hooks", "numbers", "prune", "results", "runs", "schedules", "wakes", "webhooks",
+    "due", "hooks", "numbers", "prune", "results", "runs", "schedules", "seal", "wakes",
+    "webhooks",
 }  # fmt: skip
 
 
@@ -148,7 +149,7 @@ def test_it_serves_under_the_names_it_is_given(queue: Queue, ups: Ups) -> None:
     assert up.end() == 0
 
 
-def stopped_outside_a_write(queue: Queue, process: subprocess.Popen[bytes]) -> bool:
+def stopped_outside_a_write(queue: Queue, process: AgentqProcess) -> bool:
     """Stop it, unless it is just writing: nobody else can write to a file that is locked."""
     process.send_signal(signal.SIGSTOP)
     looking = apsw.Connection(queue._client.installation.settings.sqlite_path)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.processes.warm_parent import WarmParent, start_agentq
 
 PROGRAM = [sys.executable, "-m", "agentq"]
 
@@ -16,16 +17,12 @@ PROGRAM = [sys.executable, "-m", "agentq"]
 class Up:
     """One of them. What it and its workers say goes to a file."""
 
-    def __init__(self, folder: Path, number: int, *words: str) -> None:
+    def __init__(self, folder: Path, number: int, parent: WarmParent | None, *words: str) -> None:
         self.words = words
         self._file = folder / f"up-{number}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AGENTQ_")}
         environment["PYTHONFAULTHANDLER"] = "1"
-        with self._file.open("wb") as said:
-            self.process = subprocess.Popen(
-                [*PROGRAM, *words], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                stdout=said, stderr=said,
-            )  # fmt: skip
+        self.process = start_agentq(parent, *words, cwd=folder, env=environment, log=self._file)
 
     @property
     def said(self) -> str:
@@ -52,19 +49,21 @@ class Up:
 class Ups:
     """Starts them in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, parent: WarmParent | None) -> None:
         self.folder = folder
+        self._parent = parent
         self._started: list[Up] = []
 
     def start(self, *words: str, command: str = "up") -> Up:
-        up = Up(self.folder, len(self._started) + 1, command, *words)
+        up = Up(self.folder, len(self._started) + 1, self._parent, command, *words)
         self._started.append(up)
         return up
 
 
 @contextmanager
-def several_ups(folder: Path) -> Iterator[Ups]:
-    ups = Ups(folder)
+def several_ups(folder: Path, parent: WarmParent | None = None) -> Iterator[Ups]:
+    """With a `parent` each is forked from it, for tests that start many."""
+    ups = Ups(folder, parent)
     try:
         yield ups
     finally:

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
@@ -56,6 +58,12 @@ def run_here(*words: str, stdin: str | bytes | None = None) -> Answer:
     """Run the command in this process."""
     result = CliRunner().invoke(cli, list(words), input=stdin)
     return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+def run_in(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Answer:
+    """Run the command in this process, with the folder and the environment of a program."""
+    with chdir(folder), patch.dict(os.environ, clean_environment(env), clear=True):
+        return run_here(*words)
 
 
 def run_program(

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.both_ways
 
 MEGABYTE = 1 << 20
 #: `LARGE_FILE_BYTES=1500000000 … -o timeout=600` tries more.
-LARGE_MEGABYTES = int(os.environ.get("LARGE_FILE_BYTES", str(160 << 20))) >> 20
+LARGE_MEGABYTES = int(os.environ.get("LARGE_FILE_BYTES", str(110 << 20))) >> 20
 #: What Python, the command, its libraries and the pieces under way may take.
 FLAT_MEGABYTES = 100
 

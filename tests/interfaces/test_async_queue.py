@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from agentq import AsyncClaim, AsyncQueue, Claim, Fail, Queue, Retry, Stale, State, TimedOut
+from agentq.client.admin import Admin
+from agentq.client.async_admin import AsyncAdmin
 from tests.ways import LEDGERS, ledger_address
 
 PATIENCE = 20.0
@@ -44,7 +46,11 @@ async def first(found: AsyncIterator[Any], count: int) -> list[Any]:
 def test_it_has_the_members_of_the_queue() -> None:
     here = {name for name in dir(AsyncQueue) if not name.startswith("_")}
     there = {name for name in dir(Queue) if not name.startswith("_")}
-    assert there - here == {"admin"} and here - there == set()
+    assert there == here
+    admin = {name for name in dir(Admin) if not name.startswith("_")}
+    assert {name for name in dir(AsyncAdmin) if not name.startswith("_")} == admin
+    for name in admin - {"verify"}:
+        assert inspect.iscoroutinefunction(getattr(AsyncAdmin, name)), name
     awaited = {name for name in dir(AsyncClaim) if not name.startswith("_")}
     # What the worker and the heartbeats need of a claim is not for coroutines
     inner = {"interrupt", "lease_ms", "lose", "on_lost", "settled"}
@@ -55,6 +61,20 @@ def test_it_has_the_members_of_the_queue() -> None:
         assert set(inspect.signature(method).parameters) - {"args", "kwargs", "self"} <= set(
             inspect.signature(plain).parameters
         )
+
+
+def test_it_is_looked_after_without_waiting_for_the_store(url: str) -> None:
+    async def test() -> None:
+        async with AsyncQueue(url) as queue:
+            task = await queue.submit("worker", "x")
+            held = await queue.admin.hold(task, "ann", "not today")
+            assert held.state is State.PENDING
+            assert (await queue.admin.dispatch(task, "ann")).state is State.READY
+            assert (await queue.admin.stats()).by_role["worker"] == {"ready": 1}
+            looked = [problems async for _, problems in queue.admin.verify()]
+            assert looked and not any(looked)
+
+    run(test())
 
 
 def test_yields_signals_and_trees(url: str) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,15 +141,15 @@ def odd_home(home: Path) -> Path:
 SHARED = Counter(param.name for _, command in ALL for param in command.params)
 
 
-def odd_values(param: click.Parameter, path: list[str]) -> list[str]:
-    """All of them; of a parameter that ten commands share, here a fifth and elsewhere the others.
+def part_of(things: Sequence[Any], turn: int, parts: int) -> Sequence[Any]:
+    """One part of them, at each turn another; `make fuzz` tries all of them everywhere."""
+    return things if made_up(1) > 1 else things[turn % parts :: parts]
 
-    `make fuzz` tries all of them everywhere.
-    """
-    if SHARED[param.name] < 10 or made_up(1) > 1:
-        return ODD
+
+def odd_values(param: click.Parameter, path: list[str]) -> Sequence[str]:
+    """All of them; of a parameter that several commands share, here some and elsewhere others."""
     place = [each for each, _ in ALL].index(path)
-    return ODD[place % 5 :: 5]
+    return part_of(ODD, place, min(SHARED[param.name], 5))
 
 
 @pytest.mark.fuzz
@@ -165,11 +165,13 @@ def test_any_odd_value_of_any_option(
         for value in values:
             if isinstance(param, click.Argument):
                 no_accident(run_here(*path, value))
-                no_accident(run_here(*path, *words[:1], value))
+                if words:
+                    no_accident(run_here(*path, *words[:1], value))
             elif not getattr(param, "is_flag", False) and param.opts[0] not in WAITING:
                 no_accident(run_here(*path, *words, param.opts[0], value))
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(
     "name",
     ["AGENTQ_URL", "AGENTQ_EPOCH", "AGENTQ_TASK_ID", "AGENTQ_ACTOR", "AGENTQ_ARTIFACTS_ROOT",
@@ -177,19 +179,21 @@ def test_any_odd_value_of_any_option(
 )  # fmt: skip
 def test_any_odd_variable(odd_home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(odd_home / "data"))
-    for value in [*ODD, "²", "1"]:
+    commands = (
+        ["list"], ["status", "t0"], ["submit", "--to", "w", "--title", "x"], ["comment", "hi"],
+        ["approve", "t0"], ["artifacts", "put", "t0", "task-file.md"], ["db", "status"],
+    )  # fmt: skip
+    for turn, value in enumerate([*ODD, "²", "1"]):
         if "\x00" in value or "\ud800" in value:
             continue  # no variable holds that
         for other in ("AGENTQ_TASK_ID", "AGENTQ_EPOCH"):
             monkeypatch.setenv(other, "t0" if other == "AGENTQ_TASK_ID" else "1")
         monkeypatch.setenv(name, value)
-        for words in (
-            ["list"], ["status", "t0"], ["submit", "--to", "w", "--title", "x"], ["comment", "hi"],
-            ["approve", "t0"], ["artifacts", "put", "t0", "task-file.md"], ["db", "status"],
-        ):  # fmt: skip
+        for words in part_of(commands, turn, 3):
             no_accident(run_here(*words))
 
 
+@pytest.mark.fuzz
 def test_any_odd_settings(odd_home: Path) -> None:
     file = odd_home / "agentq.toml"
     before = file.read_bytes()
@@ -200,11 +204,12 @@ def test_any_odd_settings(odd_home: Path) -> None:
     values = ['""', '" "', "7", "-1", "9" * 30, "1e400", "nan", "true", "[]", "[1]", "{}", '"../x"',
               '"\\u0000"', "2020-01-01", '"amqp://["', '"s3://["', '"sqlite:///pipe"']  # fmt: skip
     texts = [f"{place} = {value}\n".encode() for place in places for value in values]
+    commands = (["list"], ["limits"], ["submit", "--to", "w", "--title", "x"])
     texts += [b"\xff", b"\x00", b"[ledger", b"x=" + b"[" * 50_000, b"[[roles]]\n", b"a" * 100_000]
     try:
-        for text in texts:
+        for turn, text in enumerate(texts):
             file.write_bytes(text)
-            for words in (["list"], ["limits"], ["submit", "--to", "w", "--title", "x"]):
+            for words in part_of(commands, turn, len(commands)):
                 no_accident(run_here(*words))
     finally:
         file.write_bytes(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -151,12 +152,15 @@ def test_replay_proves_a_life(submit: Submit) -> None:
 def test_verify_finds_what_was_altered(home: Path, submit: Submit) -> None:
     task = submit()
     run_here("complete", task, "--from", "worker", "--result-file", "-", stdin="evidence").ok()
-    assert run_here("verify", "--json").ok().json() == {"ok": True, "tasks": 1, "problems": []}
+    clean = {"ok": True, "tasks": 1, "problems": 0, "seal": None}
+    assert run_here("verify", "--json").ok().json() == clean
     [evidence] = home.glob(".agentq/artifacts/*/1/result.md")
     evidence.chmod(0o644)
     evidence.write_text("forgery!")
-    output = run_here("verify", "--json").refused(8).json()
-    assert [problem["task_id"] for problem in output["problems"]] == [task]
+    *found, summary = run_here("verify", "--json").refused(8).out.splitlines()
+    assert {json.loads(each)["task_id"] for each in found} == {task}
+    assert all(json.loads(each)["advice"] for each in found)
+    assert json.loads(summary) == clean | {"ok": False, "problems": len(found)}
     run_here("verify").refused(8, "cannot be proved", "result.md")
     run_here("artifacts", "get", task, "result.md").refused(8, "altered")
 

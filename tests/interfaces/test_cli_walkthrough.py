@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentq.settings import read_file
-from tests.interfaces.conftest import PROGRAM, clean_environment, run_program
+from tests.interfaces.conftest import Answer, run_in, run_program
 from tests.ways import REMOTE, served
 
 pytestmark = pytest.mark.both_ways
@@ -48,7 +47,7 @@ DEAD_LETTERS = "agentq dlq"
 
 
 class Shell:
-    """Runs commands of the text in one folder."""
+    """Runs commands of the text in one folder, in this process or as programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,20 +55,15 @@ class Shell:
         (self.shared / "tasks").mkdir(parents=True)
         (self.shared / "results").mkdir()
         self.remote: Callable[[], None] | None = None
+        self.starts_programs = False
 
-    def __call__(self, line: str, *more: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, line: str, *more: str) -> Answer:
         words = shlex.split(line.replace("\\\n", " "))
         assert words.pop(0) == "agentq"
         words = [word.replace("/shared", str(self.shared)) for word in words]
-        return subprocess.run(
-            [*PROGRAM, *words, *more],
-            cwd=self.folder,
-            env=clean_environment(),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        if self.starts_programs:
+            return run_program(*words, *more, cwd=self.folder)
+        return run_in(self.folder, *words, *more)
 
     def begin(self) -> str:
         """Make the installation; through a server all that follows asks that."""
@@ -79,10 +73,9 @@ class Shell:
         return shown
 
     def ok(self, line: str, *more: str) -> str:
-        done = self(line, *more)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-        return done.stdout
+        done = self(line, *more).ok()
+        assert done.err == ""
+        return done.out
 
 
 @pytest.fixture
@@ -100,6 +93,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> Iterator
 
 
 def test_the_commands_of_the_text(shell: Shell) -> None:
+    shell.starts_programs = True
     # Given an installation and a task file.
     assert "ledger" in shell.begin()
     (shell.shared / "tasks/task-123.md").write_text("# One scoped change\n\nand run tests.\n")
@@ -109,7 +103,7 @@ def test_the_commands_of_the_text(shell: Shell) -> None:
     # Then the task can be asked about, and has no result yet.
     assert shell.ok(STATUS).startswith("task-123  ready\n")
     early = shell(RESULT)
-    assert (early.returncode, early.stdout) == (4, "")
+    assert (early.status, early.out) == (4, "")
     # When the worker completes it from its own side, without having claimed it.
     (shell.shared / "results/task-123.md").write_text("# Report\n\nAll tests pass.\n")
     assert "task-123 is complete: Implemented and tested" in shell.ok(COMPLETE)
@@ -125,9 +119,9 @@ def test_the_commands_of_the_text(shell: Shell) -> None:
     assert (state["task_id"], state["state"], state["epoch"]) == ("task-123", "complete", 1)
     # And failing it afterwards is refused: it is over.
     late = shell(FAIL)
-    assert late.returncode == 4
-    assert "does not hold task-123" in late.stderr
-    assert "no dead letters" in shell(DEAD_LETTERS).stderr
+    assert late.status == 4
+    assert "does not hold task-123" in late.err
+    assert "no dead letters" in shell(DEAD_LETTERS).err
     assert "every state proved" in shell.ok("agentq verify")
 
 
@@ -172,8 +166,7 @@ def test_a_worker_claims_and_reports_inside_an_attempt(shell: Shell) -> None:
     inside = {"AGENTQ_TASK_ID": "task-123", "AGENTQ_EPOCH": "1"}
 
     def agent(*words: str) -> str:
-        answer = run_program(*words, env=inside, cwd=shell.folder)
-        return answer.ok().out
+        return run_in(shell.folder, *words, env=inside).ok().out
 
     agent("heartbeat")
     agent("progress", "40", "reading")
@@ -184,11 +177,9 @@ def test_a_worker_claims_and_reports_inside_an_attempt(shell: Shell) -> None:
     assert json.loads(shell.ok(f"agentq status {child} --json"))["parent"] == "task-123"
     assert "complete" in agent("complete", "--summary", "done", "--leave-children")
     # An attempt that is over writes nothing any more, not even a child.
-    refused = run_program(
-        "submit", "--to", "x", "--instructions", "y", env=inside, cwd=shell.folder
-    )
+    refused = run_in(shell.folder, "submit", "--to", "x", "--instructions", "y", env=inside)
     refused.refused(4, "does not hold")
-    run_program("comment", "too late", env=inside, cwd=shell.folder).refused(4)
+    run_in(shell.folder, "comment", "too late", env=inside).refused(4)
 
 
 def test_the_command_is_also_a_module_and_knows_its_version() -> None:

@@ -13,6 +13,9 @@ from agentq.plugins.carrier import FAILURES_TO_OPEN, PluginHealth
 from agentq.plugins.health import write_health
 from tests.interfaces.conftest import run_here
 
+#: Several installations are made.
+pytestmark = pytest.mark.long
+
 _SETTINGS = """
 [roles.worker]
 command = ["true"]

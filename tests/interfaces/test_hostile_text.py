@@ -17,7 +17,7 @@ from agentq.contracts.delivery import DeadMessage
 from agentq.worker.terminal_view import Lines
 from tests.interfaces.conftest import Answer, doctor_checks, run_here, run_on_terminal
 
-pytestmark = pytest.mark.both_ways
+pytestmark = [pytest.mark.both_ways, pytest.mark.long]
 
 #: Sets the title of a window, clears the screen, rings, overwrites the line, turns the reading
 #: order round, begins a sequence with one character, and colours what follows.

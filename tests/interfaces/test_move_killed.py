@@ -57,7 +57,15 @@ def new(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> str:
     return there
 
 
-@pytest.mark.parametrize("step", [*STEPS, "before the mark commits"])
+#: Every step on the way to a server, and in turn on one of the others.
+KILLED = [
+    (way, step)
+    for turn, step in enumerate([*STEPS, "before the mark commits"])
+    for way in ("to postgres", ("from postgres", "to sqlite")[turn % 2])
+]
+
+
+@pytest.mark.parametrize(("new", "step"), KILLED, indirect=["new"])
 def test_running_it_again_completes_it(new: str, tmp_path: Path, step: str) -> None:
     """There are never two ledgers that can be written, and every accepted task is in the one."""
     files = str(tmp_path / "files")

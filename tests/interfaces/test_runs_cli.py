@@ -16,7 +16,7 @@ from agentq.wiring import open_installation
 from agentq.workflows.runner import advance_runs
 from tests.daemon.ups import Ups, several_ups
 from tests.eventually import eventually
-from tests.interfaces.conftest import Answer, run_here, run_program
+from tests.interfaces.conftest import Answer, run_here
 
 SHIP = """\
 ---
@@ -175,69 +175,67 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.long
 def test_trio_runs_to_its_end(repository: Path, ups: Ups) -> None:
-    run_program("init", "--template", "trio", "--agent", "fake", "--yes").ok()
-    run_program("roles", "check").ok()
+    run_here("init", "--template", "trio", "--agent", "fake", "--yes").ok()
+    run_here("roles", "check").ok()
     ups.start("--no-http")
-    run_program("run", "coordinate", "--input", "goal=Say hello", "--id", "run-1", "--wait").ok()
-    shown = run_program("runs", "show", "run-1", "--json").ok().json()
+    run_here("run", "coordinate", "--input", "goal=Say hello", "--id", "run-1", "--wait").ok()
+    shown = run_here("runs", "show", "run-1", "--json").ok().json()
     assert shown["run"]["state"] == "complete"
     work = next(step for step in shown["steps"] if step["id"] == "work")
     assert [task["score"] for task in work["tasks"]] == [90, 90]
     for task in work["tasks"]:
-        run_program("diff", task["task_id"], "--stat").ok()
-    run_program("stats", "overhead", "--run", "run-1").ok()
-    assert json.loads(run_program("stats", "quality", "--json").ok().out)
-    run_program("verify").ok()
+        run_here("diff", task["task_id"], "--stat").ok()
+    run_here("stats", "overhead", "--run", "run-1").ok()
+    assert json.loads(run_here("stats", "quality", "--json").ok().out)
+    run_here("verify").ok()
 
 
 @pytest.mark.long
 def test_kanban_runs_to_its_end_with_one_approval(repository: Path, ups: Ups) -> None:
-    run_program("init", "--template", "kanban", "--agent", "fake", "--yes").ok()
+    run_here("init", "--template", "kanban", "--agent", "fake", "--yes").ok()
     ups.start("--no-http")
-    run_program("run", "card", "--input", "card=Say hello", "--id", "run-1").ok()
+    run_here("run", "card", "--input", "card=Say hello", "--id", "run-1").ok()
 
     def asked() -> bool:
-        return "run-1.merge" in run_program("approvals").ok().out
+        return "run-1.merge" in run_here("approvals").ok().out
 
     eventually(asked, 120, "the question for an approval")
-    run_program("approve", "run-1.merge", "--by", "lead").ok()
-    run_program("wait", "run-1", "--timeout", "120s", "--check").ok()
-    run_program("apply", "run-1.work").ok()
+    run_here("approve", "run-1.merge", "--by", "lead").ok()
+    run_here("wait", "run-1", "--timeout", "120s", "--check").ok()
+    run_here("apply", "run-1.work").ok()
     assert (repository / "fake-agent" / "run-1.work.md").exists()
-    run_program("verify").ok()
+    run_here("verify").ok()
 
 
 @pytest.mark.long
 def test_the_organisation_runs_at_once(repository: Path, ups: Ups) -> None:
     """33 agents and one process for them; a mention wakes the ceo, and nobody else."""
-    run_program("init", "--template", "organisation", "--agent", "fake", "--yes").ok()
+    run_here("init", "--template", "organisation", "--agent", "fake", "--yes").ok()
     assert "/dashboard.md" in (repository / ".gitignore").read_text()
-    run_program("agents", "check").ok()
+    run_here("agents", "check").ok()
     ups.start("--no-http")
-    run_program("submit", "-t", "ceo", "--id", "task-a", "Decide what comes first").ok()
-    run_program("submit", "-t", "backend-engineer", "--id", "task-b", "Mend the import").ok()
-    run_program("wait", "task-a", "task-b", "--timeout", "120s").ok()
+    run_here("submit", "-t", "ceo", "--id", "task-a", "Decide what comes first").ok()
+    run_here("submit", "-t", "backend-engineer", "--id", "task-b", "Mend the import").ok()
+    run_here("wait", "task-a", "task-b", "--timeout", "120s").ok()
     assert _wakes() == []
-    run_program("comment", "task-b", "@ceo look at this", "--by", "bob").ok()
+    run_here("comment", "task-b", "@ceo look at this", "--by", "bob").ok()
     wakes = eventually(_wakes, 60)
     assert [each["to"] for each in wakes] == ["ceo"]
-    run_program("wait", wakes[0]["task_id"], "--timeout", "120s").ok()
+    run_here("wait", wakes[0]["task_id"], "--timeout", "120s").ok()
     assert "# Dashboard" in (repository / "dashboard.md").read_text()
 
 
 def _wakes() -> list[dict[str, str]]:
-    found: list[dict[str, str]] = (
-        run_program("list", "--json", "--type", "wake").ok().json()["tasks"]
-    )
+    found: list[dict[str, str]] = run_here("list", "--json", "--type", "wake").ok().json()["tasks"]
     return found
 
 
 @pytest.mark.long
 def test_nightly_looks_back_and_proposes(repository: Path, ups: Ups) -> None:
-    run_program("init", "--template", "nightly", "--agent", "fake", "--yes").ok()
-    run_program("agents", "check").ok()
-    run_program("schedules", "check").ok()
-    listed = run_program("schedules", "--json").ok().json()["schedules"]
+    run_here("init", "--template", "nightly", "--agent", "fake", "--yes").ok()
+    run_here("agents", "check").ok()
+    run_here("schedules", "check").ok()
+    listed = run_here("schedules", "--json").ok().json()["schedules"]
     assert [each["name"] for each in listed] == ["nightly"]
     ups.start("--no-http")
-    run_program("run", "learn", "--wait").ok()
+    run_here("run", "learn", "--wait").ok()

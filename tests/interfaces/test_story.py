@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agentq.settings import FILE_NAME, read_file
-from tests.interfaces.conftest import Answer, run_program
+from tests.interfaces.conftest import Answer, run_in, run_program
 from tests.ways import REMOTE, served
 
 pytestmark = [pytest.mark.both_ways, pytest.mark.long, pytest.mark.timeout(600)]
@@ -62,10 +62,12 @@ class Shop:
     token: str = ""
     work_token: str = ""
 
-    def agentq(self, *words: str, token: str = "") -> Answer:
-        given = token or self.token
-        variables = {"AGENTQ_TOKEN": given} if given else {}
-        return run_program(*words, cwd=self.folder, env={"USER": "kim", **variables})
+    def agentq(self, *words: str) -> Answer:
+        return run_in(self.folder, *words, env=self._variables(self.token))
+
+    @staticmethod
+    def _variables(token: str) -> dict[str, str]:
+        return {"USER": "kim", "AGENTQ_TOKEN": token} if token else {"USER": "kim"}
 
     def git(self, *words: str, cwd: Path | None = None) -> str:
         done = subprocess.run(
@@ -85,7 +87,8 @@ class Shop:
         return found
 
     def work(self, attempts: int = 1) -> None:
-        self.agentq("worker", ROLE, "--tasks", str(attempts), token=self.work_token).ok()
+        words = ("worker", ROLE, "--tasks", str(attempts))
+        run_program(*words, cwd=self.folder, env=self._variables(self.work_token)).ok()
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def shop(tmp_path: Path, way: str) -> Iterator[Shop]:
         return
     there = tmp_path / "there"
     there.mkdir()
-    run_program("init", cwd=there).ok()
+    run_in(there, "init").ok()
     with served(read_file(there / FILE_NAME), "kim") as elsewhere:
         _point_to(folder / FILE_NAME, elsewhere.url)
         shop.token, shop.work_token = elsewhere.token, elsewhere.work_token

@@ -21,7 +21,7 @@ def a_life(begin: int, *spans: tuple[Phase, int], role: str = "worker") -> TaskL
         here += length * SECOND
     return TaskLife(
         role, begin * SECOND, here, tuple(found), (), len(attempts), sum(attempts) * SECOND, here,
-        coordinates=any(phase is SUPERVISING for phase, _ in spans),
+        running=False, coordinates=any(phase is SUPERVISING for phase, _ in spans),
     )  # fmt: skip
 
 

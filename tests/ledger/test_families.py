@@ -289,13 +289,13 @@ def test_a_child_that_is_opened_again_is_waited_for_anew(env: LedgerEnv) -> None
     assert env.state("lead") is State.READY
 
 
-def test_a_child_without_an_edge_is_opened_again_alone(env: LedgerEnv) -> None:
+def test_a_child_without_an_edge_is_opened_again_alone(victim: LedgerEnv) -> None:
     """One of an earlier version: its parent was never told of it, and would never be told."""
-    running(env, "a")
-    env.fail("a")
-    env.sql("DELETE FROM edges")
-    env.ledger.requeue(env.key("a"), "boss")
-    assert children(env) == ()
+    running(victim, "a")
+    victim.fail("a")
+    victim.sql("DELETE FROM edges")
+    victim.ledger.requeue(victim.key("a"), "boss")
+    assert children(victim) == ()
 
 
 def test_a_task_may_come_after_its_own_child(env: LedgerEnv) -> None:

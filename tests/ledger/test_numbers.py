@@ -183,12 +183,12 @@ def test_how_long_the_oldest_effect_of_a_lane_waits(env: LedgerEnv) -> None:
     assert ages == {"delivery": 12_000}
 
 
-def test_effects_of_roles_have_their_own_moment_and_some_have_none(env: LedgerEnv) -> None:
-    env.ledger.open_lanes("notify", "reply")
-    now = env.clock.now
+def test_effects_of_roles_have_their_own_moment_and_some_have_none(victim: LedgerEnv) -> None:
+    victim.ledger.open_lanes("notify", "reply")
+    now = victim.clock.now
     rows = [
         EffectRow(0, 1, 1, "notify", f'{{"role":"worker","at":{now - 3_000}}}'),
         EffectRow(0, 0, 0, "reply", "{}"),
     ]
-    env.store.write(lambda tx: tx.save(Changes(effects=rows)))
-    assert env.ledger.queries.stats().oldest_effect_ms == {"notify": 3_000}
+    victim.store.write(lambda tx: tx.save(Changes(effects=rows)))
+    assert victim.ledger.queries.stats().oldest_effect_ms == {"notify": 3_000}

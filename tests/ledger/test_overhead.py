@@ -142,10 +142,10 @@ def test_nothing_at_all(env: LedgerEnv) -> None:
 def test_a_chain_of_thousands() -> None:
     specs = [Spec("t0", "worker")]
     specs += [Spec(f"t{n}", "worker", after=(f"t{n - 1}",)) for n in range(1, 3000)]
-    lives = {
-        spec.id: TaskLife("worker", 0, n + 1, (Span(Phase.WORKING, n, n + 1),), (), 1, 1, n + 1)
-        for n, spec in enumerate(specs)
-    }
+    lives = {}
+    for n, spec in enumerate(specs):
+        spans = (Span(Phase.WORKING, n, n + 1),)
+        lives[spec.id] = TaskLife("worker", 0, n + 1, spans, (), 1, 1, n + 1, False, False)
     found = overhead_of(lives, {spec.id: spec for spec in specs})
     assert (found.critical_path_ms, found.tasks, found.overhead_ms) == (3000, 3000, 0)
     assert found.bottleneck is None

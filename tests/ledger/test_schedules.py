@@ -219,7 +219,22 @@ class TestPeople:
         assert not schedules.ledger.change("nightly", ScheduleChange.RUN, NOW).is_asked_for
         assert not schedules.ledger.change("nightly", ScheduleChange.RUN, NOW - 5).is_asked_for
         schedules.wait_for(NOW + 5)
-        assert schedules.ledger.change("nightly", ScheduleChange.RUN, NOW + 9).asked_at == NOW + 5
+        assert schedules.ledger.change("nightly", ScheduleChange.RUN, FIRST).asked_at == NOW + 5
+
+    def test_one_whose_clock_is_a_little_ahead_is_the_same_request_a_moment_later(
+        self, schedules: Schedules
+    ) -> None:
+        ahead = NOW + 3
+        asked = schedules.ledger.change("nightly", ScheduleChange.RUN, ahead)
+        assert (asked.asked_at, asked.wake_at) == (ahead, ahead)
+        with pytest.raises(Refused) as early:
+            schedules.fire(ahead, next_at=0)
+        assert early.value.code == "early"
+        schedules.wait_for(ahead)
+        assert schedules.ledger.change("nightly", ScheduleChange.RUN, ahead) == asked
+        assert len(schedules.fire(ahead, next_at=0).tasks) == 1
+        schedules.wait_for(ahead + 1)
+        assert not schedules.ledger.change("nightly", ScheduleChange.RUN, ahead).is_asked_for
 
     def test_it_runs_though_an_earlier_one_is_not_over(self, schedules: Schedules) -> None:
         schedules.wait_for(FIRST)

@@ -22,8 +22,10 @@ import tempfile
 import time
 import tomllib
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from random import Random
 
 from coverage import CoverageData
@@ -80,6 +82,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir(exist_ok=True)
         for name in ("src", "tests"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / name, folder / name, ignore=ignored)
@@ -145,7 +148,7 @@ def _folder_rank(name: str) -> int:
     return next((i for i, folder in enumerate(FOLDERS) if name.startswith(folder)), len(FOLDERS))
 
 
-def judge(copy: Copy, mutant: Mutant, reached: dict[int, list[str]]) -> bool:
+def is_found_by_any(copy: Copy, mutant: Mutant, reached: dict[int, list[str]]) -> bool:
     """Ask the tests that reach the line; whoever reaches none is asked of all the core's."""
     tests = reached.get(mutant.line, [])
     ranked = defaultdict(list)
@@ -165,12 +168,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=300, help="how many (300)")
     parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--only", default="", help="those of this file")
+    parser.add_argument("--jobs", type=int, default=2, help="how many are tried at once (2)")
     options = parser.parse_args(arguments)
     known = equivalent_ones()
     with tempfile.TemporaryDirectory(prefix="agentq-mutants-") as folder:
-        copy = Copy(Path(folder))
-        mutants = [each for each in every_mutant(copy.folder) if options.only in each.file]
-        gone = known.keys() - {each.name for each in every_mutant(copy.folder)}
+        copies = [Copy(Path(folder) / str(number)) for number in range(max(options.jobs, 1))]
+        there = every_mutant(copies[0].folder)
+        mutants = [each for each in there if options.only in each.file]
+        gone = known.keys() - {each.name for each in there}
         if gone:
             sys.exit("equivalent.toml names what is not there:\n  " + "\n  ".join(sorted(gone)))
         drawn = [each for each in mutants if each.name not in known]
@@ -178,20 +183,34 @@ def main(arguments: list[str] | None = None) -> int:
             drawn = Random(options.seed).sample(drawn, min(options.count, len(drawn)))
         print(f"seed {options.seed}: {len(drawn)} of {len(mutants)} mutants,"
               f" {len(known)} listed as equivalent", flush=True)  # fmt: skip
-        return _report(copy, drawn)
+        return _report(copies, drawn)
 
 
-def _report(copy: Copy, drawn: list[Mutant]) -> int:
-    reached = copy.learn()
+def _report(copies: list[Copy], drawn: list[Mutant]) -> int:
+    reached = copies[0].learn()
+    free: SimpleQueue[Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def judged(mutant: Mutant) -> bool:
+        copy = free.get()
+        try:
+            return is_found_by_any(copy, mutant, reached.get(mutant.file, {}))
+        finally:
+            free.put(copy)
+
     started, survivors = time.monotonic(), []
-    for number, mutant in enumerate(drawn, 1):
-        if not judge(copy, mutant, reached.get(mutant.file, {})):
-            survivors.append(mutant)
-            print(f"  survived: {mutant.file}:{mutant.line} {mutant.what}", flush=True)
-            print(f"    {mutant.says}", flush=True)
-        if number % 50 == 0:
-            took = f"{time.monotonic() - started:.0f} s"
-            print(f"  {number} of {len(drawn)}, {len(survivors)} survived, {took}", flush=True)
+    with ThreadPoolExecutor(len(copies)) as pool:
+        for number, (mutant, found) in enumerate(
+            zip(drawn, pool.map(judged, drawn), strict=True), 1
+        ):
+            if not found:
+                survivors.append(mutant)
+                print(f"  survived: {mutant.file}:{mutant.line} {mutant.what}", flush=True)
+                print(f"    {mutant.says}", flush=True)
+            if number % 50 == 0:
+                took = f"{time.monotonic() - started:.0f} s"
+                print(f"  {number} of {len(drawn)}, {len(survivors)} survived, {took}", flush=True)
     killed = len(drawn) - len(survivors)
     share = killed / max(len(drawn), 1)
     print(f"killed {killed} of {len(drawn)} ({share:.1%}), wanted {WANTED:.0%}")

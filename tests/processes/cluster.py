@@ -24,6 +24,7 @@ from agentq.settings import read_file
 from agentq.wiring import WiredInstallation
 from tests.eventually import eventually, pause
 from tests.processes.checker import Verdict, check
+from tests.processes.warm_parent import AgentqProcess, WarmParent, start_agentq
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.seaweed import SeaweedServer
@@ -76,7 +77,9 @@ class Cluster:
     broker: RabbitServer
     store: SeaweedServer
     environment: dict[str, str]
-    alive: dict[int, tuple[str, subprocess.Popen[bytes]]] = field(default_factory=dict)
+    #: What its processes are forked from; each starts from nothing without one.
+    parent: WarmParent | None = None
+    alive: dict[int, tuple[str, AgentqProcess]] = field(default_factory=dict)
     started: int = 0
 
     def bear(self, kind: str) -> None:
@@ -84,11 +87,10 @@ class Cluster:
         if kind == "daemon":
             words = ["up", "--no-workers", "--term", "3s"]
         self.started += 1
-        with (self.folder / f"{kind}-{self.started}.log").open("wb") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "agentq", *words], cwd=self.folder, env=self.environment,
-                stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-            )  # fmt: skip
+        process = start_agentq(
+            self.parent, *words, cwd=self.folder, env=self.environment,
+            log=self.folder / f"{kind}-{self.started}.log",
+        )  # fmt: skip
         self.alive[process.pid] = (kind, process)
 
     def kill(self, pid: int) -> str:
@@ -129,7 +131,7 @@ class Cluster:
         for _, process in self.alive.values():
             try:
                 process.wait(20)
-            except subprocess.TimeoutExpired:
+            except (subprocess.TimeoutExpired, AssertionError):
                 process.kill()
                 process.wait()
         self.alive.clear()
@@ -137,7 +139,11 @@ class Cluster:
 
 @contextmanager
 def founded(
-    folder: Path, postgres: PostgresServer, broker: RabbitServer, store: SeaweedServer
+    folder: Path,
+    postgres: PostgresServer,
+    broker: RabbitServer,
+    store: SeaweedServer,
+    parent: WarmParent | None = None,
 ) -> Iterator[Cluster]:
     """An installation on these servers, with nothing running yet."""
     with postgres.fresh_database() as url, broker.fresh_host() as address:
@@ -151,7 +157,7 @@ def founded(
             **{k: v for k, v in os.environ.items() if not k.startswith("AGENTQ_")},
             **store.environment,
         }
-        cluster = Cluster(folder, postgres, broker, store, environment)
+        cluster = Cluster(folder, postgres, broker, store, environment, parent)
         subprocess.run(
             [sys.executable, "-m", "agentq", "init"], cwd=folder, env=environment, check=True,
             stdout=subprocess.DEVNULL,

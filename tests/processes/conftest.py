@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.processes.warm_parent import WarmParent
+
+
+@pytest.fixture(scope="module")
+def parent() -> Iterator[WarmParent]:
+    """For tests that start `agentq` as a process many times."""
+    with WarmParent() as made:
+        yield made
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

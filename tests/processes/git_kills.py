@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from agentq.core.states import TERMINAL, State
 from agentq.worker.workspace_cleanup import Cleaner
 from agentq.worker.workspaces import Workspaces
 from tests.eventually import eventually
+from tests.processes.warm_parent import AgentqProcess, WarmParent, start_agentq
 from tests.worker.repositories import Repo, new_repo
 
 #: Says what it finds, takes it away, and writes files of its own: some are committed, most are not.
@@ -67,7 +67,8 @@ class Trace:
 class GitFleet:
     """Workers of one git role as processes of their own."""
 
-    def __init__(self, folder: Path, repo: Repo) -> None:
+    def __init__(self, folder: Path, repo: Repo, parent: WarmParent | None) -> None:
+        self._parent = parent
         self.folder, self.trace = folder, folder / "trace"
         (folder / "agent.py").write_text(AGENT)
         command = json.dumps([sys.executable, str(folder / "agent.py")])
@@ -79,14 +80,13 @@ class GitFleet:
         self.environment = {**outside, "HOME": str(repo.home), "TRACE": str(self.trace)}
         self._started = 0
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> AgentqProcess:
         self._started += 1
-        with (self.folder / f"worker-{self._started}.log").open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "agentq", "worker", "w", "--grace", "1s"],
-                cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log,
-            )  # fmt: skip
+        log = self.folder / f"worker-{self._started}.log"
+        return start_agentq(
+            self._parent, "worker", "w", "--grace", "1s", cwd=self.folder, env=self.environment,
+            log=log,
+        )  # fmt: skip
 
 
 def run_git_kills(
@@ -96,12 +96,13 @@ def run_git_kills(
     kills: int,
     tasks: int,
     seed: int,
+    parent: WarmParent | None = None,
     between: Callable[[int], None] = lambda kill: None,
 ) -> None:
     """Kill workers while their agents write; then account for every file and every tree."""
     chance = random.Random(seed)
     repo = new_repo(folder / "code")
-    fleet = GitFleet(folder, repo)
+    fleet = GitFleet(folder, repo, parent)
     queue.submit_many({"to": "w", "instructions": f"task {n}"} for n in range(tasks))
     workers = [fleet.start() for _ in range(2)]
     try:

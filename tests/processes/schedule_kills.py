@@ -20,6 +20,7 @@ from agentq.core.task import Task
 from agentq.protocol.occurrences import read_moment
 from tests.daemon.ups import Up, Ups, several_ups
 from tests.eventually import eventually
+from tests.processes.warm_parent import WarmParent
 
 EVERY = {"often": 1, "seldom": 3}
 #: A leader that was killed is followed so soon.
@@ -34,7 +35,9 @@ class KilledSchedules(NamedTuple):
     latest_ms: int
 
 
-def run_schedule_kills(folder: Path, url: str, seconds: float, seed: int) -> KilledSchedules:
+def run_schedule_kills(
+    folder: Path, url: str, seconds: float, seed: int, parent: WarmParent | None = None
+) -> KilledSchedules:
     """Kill for so long, let one process catch up, and hold the tasks against the clock."""
     rng = random.Random(seed)
     (folder / "agentq.toml").write_text(f'[ledger]\nurl = "{url}"\n[artifacts]\nroot = "files"\n')
@@ -43,7 +46,7 @@ def run_schedule_kills(folder: Path, url: str, seconds: float, seed: int) -> Kil
         (folder / f"schedules/{name}.md").write_text(
             f"---\nevery: {every}s\ncatch_up: all\noverlap: queue\nrole: worker\n---\nLook.\n"
         )
-    with Queue.create(url) as queue, several_ups(folder) as ups:
+    with Queue.create(url) as queue, several_ups(folder, parent) as ups:
         kills = _kill(ups, queue, rng, time.monotonic() + seconds)
         last = _start(ups)
         eventually(lambda: not _due(queue) and last.said_of("schedules: runs here"))

@@ -12,6 +12,7 @@ from tests.processes.campaign import SUBMITTERS, WORKERS, drain
 from tests.processes.checker import Verdict, check
 from tests.processes.forkserver import Forkserver
 from tests.processes.server_process import ServerProcess, new_ledger
+from tests.processes.warm_parent import WarmParent
 
 SERVERS = 2
 #: Longer than a server is away, so that only the death of its worker ends an attempt.
@@ -24,6 +25,7 @@ def run_served_kills(
     *,
     kills: int,
     seed: int,
+    parent: WarmParent | None = None,
     between: Callable[[int], None] = lambda kill: None,
     breath_s: float = 0.3,
 ) -> Verdict:
@@ -32,7 +34,7 @@ def run_served_kills(
     Clients know only an address and a token. The ledger is looked at where it is.
     """
     with new_ledger(url, folder) as (settings, queue, token):
-        servers = [ServerProcess(settings, folder) for _ in range(SERVERS)]
+        servers = [ServerProcess(settings, folder, parent=parent) for _ in range(SERVERS)]
         before = os.environ.get("AGENTQ_TOKEN")
         os.environ["AGENTQ_TOKEN"] = token  # those that are born inherit it
         try:

@@ -19,6 +19,7 @@ from agentq.remote.installation import RemoteInstallation
 from agentq.settings import Settings
 from agentq.wiring import open_installation
 from tests.eventually import eventually
+from tests.processes.warm_parent import AgentqProcess, WarmParent
 
 #: Of a server that was told to end: its own three seconds, and those of a busy machine.
 END_SECONDS = 30.0
@@ -27,8 +28,8 @@ END_SECONDS = 30.0
 class ServerProcess:
     """One server of a ledger that exists. Use it as `with`."""
 
-    #: The module that is run.
-    program = "agentq"
+    #: The module that is run, and the one of it that has a `main`.
+    program, module = "agentq", "agentq.cli.main"
 
     def __init__(
         self,
@@ -37,7 +38,9 @@ class ServerProcess:
         *,
         host: str = "127.0.0.1",
         environment: Mapping[str, str] | None = None,
+        parent: WarmParent | None = None,
     ) -> None:
+        """With a `parent` each start is a fork of that, for tests that start it many times."""
         self.ledger = ledger
         self.folder = folder
         self._host = host
@@ -49,7 +52,8 @@ class ServerProcess:
             **(environment or {}),
         }
         self._log = folder / f"server-{self._port}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._parent = parent
+        self._process: AgentqProcess | None = None
 
     @property
     def url(self) -> str:
@@ -66,11 +70,16 @@ class ServerProcess:
 
     def launch(self) -> None:
         """Start it without waiting for it."""
-        words = [sys.executable, "-m", self.program, "serve", "--host", self._host]
+        words = ["serve", "--host", self._host, "--port", str(self._port)]
+        if self._parent is not None:
+            self._process = self._parent.start(
+                words, cwd=self.folder, env=self._environment, log=self._log, program=self.module
+            )
+            return
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*words, "--port", str(self._port)], cwd=self.folder, env=self._environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [sys.executable, "-m", self.program, *words], cwd=self.folder,
+                env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     def start(self) -> None:

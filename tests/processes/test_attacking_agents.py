@@ -1,6 +1,6 @@
 """An agent that tries every way it can think of to pass a gate: none works where docs say so.
 
-A real worker runs it, once without a sandbox and once in one, on each ledger and through a server.
+A real worker runs it, without a sandbox and in one, on each ledger and through a server.
 Its task has a check that never passes, and beside it are tasks that wait for others to decide. What
 docs/security.md says is possible is tried too, and must be: a table that claims less than it could
 is wrong as well.
@@ -43,6 +43,12 @@ from tests.servers.missing import go_without
 from tests.ways import served
 
 MODULES = (by_files, by_processes, by_requests)
+#: The places that docs/security.md has one column for.
+COLUMNS = (
+    (("none", "sqlite"),),
+    (("none", "postgres"), ("none", "served")),
+    tuple(("bwrap", store) for store in STORES),
+)
 CHECKOUT = Path(__file__).parents[2]
 #: Longer than any of this takes: nobody's lease ends but that of a worker which was killed.
 LEASE_MS = 3_600_000
@@ -223,17 +229,24 @@ def standing(campaign: Campaign, names: list[str]) -> dict[str, object]:
 
 
 def ways_at(box: str, store: str, *, every: bool) -> list[Way]:
-    """All of them beside SQLite, and wherever docs say that it depends on the store; of the others
-    one half where the ledger is PostgreSQL, and one half through a server."""
-    turn = STORES.index(store) % 2
+    """Those whose turn it is: each is tried in every column of the table in docs/security.md, where
+    the stores of a column take turns. Where docs say that it depends on the store it is tried on
+    each of them. `--every-way` tries all everywhere."""
+    column = next(each for each in COLUMNS if (box, store) in each)
     return [
         way
         for number, way in enumerate(WAYS.values())
         if every
-        or store == STORES[0]
-        or number % 2 == turn
+        or column[number % len(column)] == (box, store)
         or len({(box, each) in way.possible for each in STORES}) > 1
     ]
+
+
+def test_each_way_is_tried_in_every_column() -> None:
+    assert sorted(place for column in COLUMNS for place in column) == sorted(PLACES)
+    for column in COLUMNS:
+        tried = [way for place in column for way in ways_at(*place, every=False)]
+        assert {way.name for way in tried} == WAYS.keys()
 
 
 @pytest.mark.long

@@ -21,6 +21,7 @@ from agentq.core.errors import Unavailable
 from agentq.remote.transport import HttpReply
 from tests.eventually import eventually, pause
 from tests.processes.server_process import ServerProcess, new_ledger
+from tests.processes.warm_parent import WarmParent
 
 pytestmark = pytest.mark.long
 
@@ -52,10 +53,10 @@ class Interrupted:
 
 
 @pytest.fixture
-def interrupted(tmp_path: Path) -> Iterator[Interrupted]:
+def interrupted(tmp_path: Path, parent: WarmParent) -> Iterator[Interrupted]:
     with (
         new_ledger(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path) as (settings, here, token),
-        ServerProcess(settings, tmp_path) as server,
+        ServerProcess(settings, tmp_path, parent=parent) as server,
         server.queue(token) as there,
     ):
         found = Interrupted(server, there, here, token)

@@ -20,10 +20,10 @@ from tests.contracts.service.repeated import CASES, NATURAL, Arguments, Case, pl
 from tests.eventually import eventually
 from tests.processes.dying_server import ORDER
 from tests.processes.server_process import ServerProcess, new_ledger
+from tests.processes.warm_parent import WarmParent
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
 #: Those whose keys are remembered, and what else writes something where a kill could strike.
 DISTURBED = [
     case
@@ -38,12 +38,11 @@ IN_TWO_STEPS = "of a role with limits"
 class DyingServer(ServerProcess):
     """A server that dies when it is told to, after a certain commit of a certain call."""
 
-    program = "tests.processes.dying_server"
+    program = module = "tests.processes.dying_server"
 
-    def __init__(self, ledger: Settings, folder: Path) -> None:
+    def __init__(self, ledger: Settings, folder: Path, parent: WarmParent) -> None:
         self._order = folder / "dies-by"
-        environment = {ORDER: str(self._order), "PYTHONPATH": str(ROOT)}
-        super().__init__(ledger, folder, environment=environment)
+        super().__init__(ledger, folder, environment={ORDER: str(self._order)}, parent=parent)
 
     def tell_to_die(self, call: str, commit: int) -> None:
         self._order.write_text(f"{call} {commit}")
@@ -85,10 +84,10 @@ class Disturbed:
 
 
 @pytest.fixture
-def disturbed(url: str, tmp_path: Path) -> Iterator[Disturbed]:
+def disturbed(url: str, tmp_path: Path, parent: WarmParent) -> Iterator[Disturbed]:
     with (
         new_ledger(url, tmp_path) as (settings, here, token),
-        DyingServer(settings, tmp_path) as server,
+        DyingServer(settings, tmp_path, parent) as server,
         server.queue(token) as there,
     ):
         there.admin.stats()  # a server that was reached is waited for

@@ -21,6 +21,7 @@ from agentq.settings import Settings
 from tests.daemon.ups import Up, Ups, several_ups
 from tests.eventually import eventually
 from tests.hooks.receiver import Receiver, receiving
+from tests.processes.warm_parent import WarmParent
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 PER_ROUND = 30
@@ -82,11 +83,11 @@ def is_target(queue: Queue, name: str) -> bool:
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_a_target_hears_everything_in_order_and_nothing_once_it_is_removed(
     kills: int, queue: Queue, settings: Settings, receiver: Receiver, tmp_path: Path,
-    session_seed: int,
+    session_seed: int, parent: WarmParent,
 ) -> None:  # fmt: skip
     rng, service = random.Random(session_seed), queue._client.service
     write_target(settings, receiver, "ops")
-    with several_ups(tmp_path) as ups:
+    with several_ups(tmp_path, parent) as ups:
         running = [start(ups), start(ups)]
         eventually(lambda: is_target(queue, "ops"))
         for _ in range(kills):

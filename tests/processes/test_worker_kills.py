@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from agentq.client.queue import Queue
 from agentq.core.states import State
 from tests.eventually import eventually
 from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
+from tests.processes.warm_parent import AgentqProcess, WarmParent
 from tests.processes.worker_fleet import WorkerFleet, run_worker_kills
 from tests.ways import REMOTE, Elsewhere, served
 
@@ -35,18 +35,21 @@ def test_every_task_ends_once_under_kills(
     queue: Queue,
     session_seed: int,
     elsewhere: Elsewhere | None,
+    parent: WarmParent,
     kills: int,
     tasks: int,
 ) -> None:
+    """`make chaos` does so 300 times, with workers that start from nothing."""
     run_worker_kills(
-        tmp_path, queue, kills=kills, tasks=tasks, seed=session_seed, elsewhere=elsewhere
-    )
+        tmp_path, queue, kills=kills, tasks=tasks, seed=session_seed, elsewhere=elsewhere,
+        parent=parent,
+    )  # fmt: skip
 
 
 @pytest.mark.long
 def test_a_noisy_agent_needs_no_memory(tmp_path: Path) -> None:
     """The long form, ten gigabytes, is in `make chaos`."""
-    heard = run_noisy_agent(tmp_path, 200_000_000, patience=120)
+    heard = run_noisy_agent(tmp_path, 100_000_000, patience=120)
     assert heard.state is State.COMPLETE
     assert heard.peak_mb < PEAK_MEGABYTES_MAX
     assert heard.log_bytes < heard.disk_bytes < 10_000_000
@@ -71,7 +74,7 @@ def test_a_stopped_worker_wakes_up_to_nothing(
     fleet = WorkerFleet(tmp_path, 600, elsewhere)
     task = queue.submit(to="w", instructions="run")
     first = fleet.start()
-    second: subprocess.Popen[bytes] | None = None
+    second: AgentqProcess | None = None
     try:
         eventually(lambda: len(fleet.traces()) == 1)
         # Given a worker that is stopped past its lease while its agent runs on

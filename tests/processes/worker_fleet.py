@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from agentq.client.queue import Queue
 from agentq.core.states import TERMINAL, State
 from tests.eventually import eventually
+from tests.processes.warm_parent import AgentqProcess, WarmParent, start_agentq
 from tests.ways import Elsewhere
 
 #: An agent that leaves a trace of itself and of a child in a session of its own, then works a bit.
@@ -29,9 +29,17 @@ print("done")
 class WorkerFleet:
     """Workers of one role as processes of their own."""
 
-    def __init__(self, folder: Path, work: float, elsewhere: Elsewhere | None = None) -> None:
-        """With `elsewhere` the workers reach the ledger through that server."""
+    def __init__(
+        self,
+        folder: Path,
+        work: float,
+        elsewhere: Elsewhere | None = None,
+        parent: WarmParent | None = None,
+    ) -> None:
+        """With `elsewhere` the workers reach the ledger through that server; with a `parent` they
+        are forked from it."""
         self.folder = folder
+        self._parent = parent
         self.trace = folder / "trace"
         (folder / "agent.py").write_text(AGENT)
         ledger = f'[ledger]\nurl = "{elsewhere.url}"\n' if elsewhere else ""
@@ -52,14 +60,13 @@ class WorkerFleet:
         }
         self._started = 0
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> AgentqProcess:
         self._started += 1
-        with (self.folder / f"worker-{self._started}.log").open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "agentq", "worker", "w", "--grace", "1s"],
-                cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log,
-            )  # fmt: skip
+        log = self.folder / f"worker-{self._started}.log"
+        return start_agentq(
+            self._parent, "worker", "w", "--grace", "1s", cwd=self.folder, env=self.environment,
+            log=log,
+        )  # fmt: skip
 
     def traces(self) -> list[tuple[str, int, int, int]]:
         if not self.trace.exists():
@@ -87,11 +94,12 @@ def run_worker_kills(
     tasks: int,
     seed: int,
     elsewhere: Elsewhere | None = None,
+    parent: WarmParent | None = None,
     between: Callable[[int], None] = lambda kill: None,
 ) -> None:
     """Kill workers with `kill -9` while their agents run; then account for every task."""
     chance = random.Random(seed)
-    fleet = WorkerFleet(folder, 0.05, elsewhere)
+    fleet = WorkerFleet(folder, 0.05, elsewhere, parent)
     queue.submit_many({"to": "w", "instructions": f"task {n}"} for n in range(tasks))
     workers = [fleet.start() for _ in range(3)]
     try:

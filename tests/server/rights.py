@@ -161,7 +161,8 @@ _READ_ALL: dict[str, dict[str, Any]] = {
     "workers": {}, "costs": {"by": "role"}, "limits": {}, "recent_overhead": {}, "quality": {},
     "numbers": {},
     "schedules": {},
-    "circuits": {}, "last_position": {}, "ledger_id": {}, "task_files": {"limit": 1},
+    "circuits": {}, "last_position": {}, "last_seal": {}, "ledger_id": {},
+    "task_files": {"limit": 1},
     "files_to_remove": {}, "lanes": {}, "roles": {}, "ready_counts": {}, "capacity": {},
     "most_urgent_ready": {"count": 1, "before_ms": 1}, "key_limits": {"keys": ["db"]},
     "hook_deliveries": {}, "hook_counts": {}, "webhook_targets": {},
@@ -204,6 +205,9 @@ _OPERATE: dict[str, tuple[Action, dict[str, Any]]] = {
     "reset_circuit": (A.OPEN_CIRCUIT, {}),
     "prune": (A.PRUNE, {"before_ms": 1}),
     "open_lanes": (A.OPERATE, {"lanes": ["reply"]}),
+    "seal": (A.OPERATE, {}),
+    "sign_seal": (A.OPERATE, {"signature": "signed"}),
+    "repair": (A.OPERATE, {}),
     "check_writable": (A.OPERATE, {}),
     "replay_delivery": (A.OPERATE, {"delivery_id": "d-1"}),
     "enable_webhook": (A.OPERATE, {}),
@@ -250,7 +254,7 @@ def _cases() -> Iterator[Case]:
         yield Case(call, "nothing", (action,), _said(plain))
     yield Case(
         "open_circuit", "nothing", (A.OPEN_CIRCUIT,),
-        lambda f, t: {"until_ms": f.service.now() + 60_000, "reason": "away"},
+        lambda f, t: {"until_ms": f.service.now() + 36_000_000, "reason": "away"},
     )  # fmt: skip
 
 
@@ -397,6 +401,11 @@ class Sent(NamedTuple):
     body: bytes
 
 
+def _newest_seal(made: Family) -> str:
+    seal = made.service.last_seal(SYSTEM)
+    return seal.digest if seal is not None else "ab"
+
+
 def request_for(case: Case, made: Family, target: Target) -> Sent:
     """What asks for this case about that task."""
     from json import dumps
@@ -408,6 +417,7 @@ def request_for(case: Case, made: Family, target: Target) -> Sent:
         "{epoch}": str(target.epoch), "{role}": target.role, "{provider}": "acme",
         "{name...}": "a.md", "{key...}": "db", "{hook}": "github",
         "{name}": "nightly" if "schedules" in route.path else "ops",
+        "{digest}": _newest_seal(made) if case.call == "sign_seal" else "",
     }  # fmt: skip
     path = PREFIX + "/".join(values.get(part, part) for part in route.path.split("/"))
     plain, headers = case.body(made, target), dict(case.headers)

@@ -157,11 +157,14 @@ def test_a_part_of_the_matrix(served: Served) -> None:
 
 @pytest.mark.fuzz
 @pytest.mark.long
-def test_the_whole_matrix_of_one_name_and_a_third_of_the_others(served: Served) -> None:
-    """Whether a name is let in is decided before anything else; `make fuzz` tries all of them."""
+def test_the_whole_matrix_of_one_name_and_a_part_of_the_others(served: Served) -> None:
+    """Whether a name is let in is decided before anything else; `make fuzz` tries all of them.
+
+    Thirteen divides no side of the matrix: the part has each name with each of anything else.
+    """
     usual = [case for case in CASES if case.host == GOOD_HOSTS[0]]
     others = [case for case in CASES if case.host != GOOD_HOSTS[0]]
-    walk(served, itertools.chain(usual, others[:: 3 if made_up(1) == 1 else 1]))
+    walk(served, itertools.chain(usual, others[:: 13 if made_up(1) == 1 else 1]))
 
 
 class TestOtherSites:

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.simulation import (
+    planted_chain,
     planted_holds,
     planted_quotas,
     planted_relations,
@@ -31,7 +32,8 @@ from tests.simulation.planted_wakes import WAKE_BUGS
 
 #: Where bugs are planted that `BUGS` lists.
 PLANTED_IN = (
-    planted_holds, planted_quotas, planted_relations, planted_schedules, planted_storage,
+    planted_chain, planted_holds, planted_quotas, planted_relations, planted_schedules,
+    planted_storage,
     planted_surroundings,
 )  # fmt: skip
 ALL_BUGS = BUGS | HOOK_BUGS | WAKE_BUGS

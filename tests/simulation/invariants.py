@@ -32,6 +32,7 @@ from agentq.core.triggers import (
     Trigger,
 )
 from agentq.core.values import replace
+from agentq.ledger.chain import first_digest, next_digest
 from agentq.ledger.codec import decode_rate, decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 from agentq.stores.sqlite.store import SqliteStore
@@ -62,10 +63,12 @@ from tests.simulation.violation import (
 )
 
 _EVENTS = (
-    "SELECT position, key, version, at, kind, trigger, state, epoch, data FROM events"
+    "SELECT position, key, version, at, kind, trigger, state, epoch, data, digest FROM events"
     " WHERE position > ? ORDER BY position"
 )
-_TASKS = "SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags FROM tasks"
+_TASKS = (
+    "SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, digest FROM tasks"
+)
 #: That files are to be removed is the pruner's own affair: `services.pruner` looks at the files.
 #: What concerns no task, such as a role that needs a person, is no task's effect.
 _OUTBOX = (
@@ -88,6 +91,7 @@ class Checker:
         self._database = store._writer
         self._changes = -1
         self._position = 0
+        self._digests: dict[int, str] = {}
         self._rows: dict[int, tuple[Any, ...]] = {}
         self._owed: dict[tuple[int, int], Counter[Expected]] = {}
         #: Entries of the outbox: sequence -> (effect id, lane, payload).
@@ -171,6 +175,7 @@ class Checker:
             shadow = self.model.shadows[row.key]
         else:
             raise Violation(REPLAY, f"an event of a task that was never submitted: {row}")
+        self._check_digest(row)
         event = to_event(row, shadow.submitted)
         self._check_explained(call, facts, shadow, event.trigger)
         before, was_over = shadow.state if shadow.version else "", shadow.over
@@ -192,6 +197,19 @@ class Checker:
             self._check_artifacts(shadow)
         if shadow.over and not was_over:
             facts.ended[shadow.id] = shadow
+
+    def _check_digest(self, row: EventRow) -> None:
+        """Each event is chained to the one before it of the same task."""
+        if row.version == 1:
+            submitted_at, body = self._all(
+                "SELECT submitted_at, body FROM specs WHERE key = ?", row.key
+            )[0]
+            digest = first_digest(row.at, row.kind, row.state, row.data, submitted_at, body)
+        else:
+            digest = next_digest(self._digests[row.key], row)
+        if row.digest != digest:
+            raise Violation(REPLAY, f"the digest of {row} is not that of what it says: {digest}")
+        self._digests[row.key] = digest
 
     def _id_of(self, key: int) -> str:
         shadow = self.model.shadows.get(key)
@@ -349,6 +367,8 @@ class Checker:
             raise Violation(
                 REPLAY, f"{shadow.id} is at version {row.version}, its log at {shadow.version}"
             )
+        if row.digest != self._digests[row.key]:
+            raise Violation(REPLAY, f"{shadow.id} has not the digest of its last event: {row}")
         if row.wake_at != shadow.due_at():
             self._check_renewal(call, shadow, row)
         stored = to_task(row, shadow.submitted, shadow.submitted_at)

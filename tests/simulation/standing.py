@@ -391,8 +391,10 @@ class Standing:
         return None
 
     def _edit_ok(self, trigger: t.Edit, at: int) -> Objection:
-        timed_out = self.state is BLOCKED and self.blocked_for == "approval_timeout"
-        if self.state not in (PENDING, READY) and not timed_out:
+        # What an agent has asked may be known to those of another role.
+        given_away = self.blocked_for == "asked" and trigger.to not in ("", self.spec.to)
+        may = self.blocked_for == "approval_timeout" or given_away
+        if self.state not in (PENDING, READY) and not (self.state is BLOCKED and may):
             return RULES, self._words(trigger)
         if trigger.to and trigger.to == self.spec.gates.reviewer:
             return INPUT, f"{self.id} was edited, and its own role would review it"

@@ -16,8 +16,10 @@ from tests.simulation.world import AT_LEAST_MS, World
 #: Blocks of histories in `make test`, half of them always the same: none takes minutes even where
 #: a machine has other work.
 BLOCKS, BLOCK = 4, 15
-FIXED_LONG = range(400)
-DRAWN_LONG = 200
+FIXED_LONG = range(200)
+DRAWN_LONG = 100
+#: Played only where those have not shown everything, so many at a time.
+FURTHER, FURTHER_BLOCK = range(200, 600), 100
 
 #: Seeds that have shown a bug once. They are played first.
 REGRESSIONS = {
@@ -53,7 +55,7 @@ def test_every_promise_is_kept(session_seed: int, block: int) -> None:
 
 @pytest.fixture(scope="module")
 def histories(session_seed: int) -> list[Played]:
-    return list(play_all([*FIXED_LONG, *drawn(DRAWN_LONG, session_seed)]))
+    return list(play_all([*FIXED_LONG, *drawn(DRAWN_LONG, session_seed)], cores=1))
 
 
 @pytest.mark.long
@@ -78,9 +80,14 @@ def long_enough(histories: list[Played]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_histories_have_no_blind_spots(histories: list[Played]) -> None:
-    """All but what is rare, which `make sim` must show."""
-    missing = blind_spots(played.seen for played in histories)
-    assert missing <= RARE, missing - RARE
+    """All but what is rare, which `make sim` must show. A change of agentq makes other histories of
+    the same seeds: what is seldom may then take some more of them."""
+    seen = [played.seen for played in histories]
+    for first in FURTHER[::FURTHER_BLOCK]:
+        if blind_spots(seen) <= RARE:
+            return
+        seen += [each.seen for each in play_all(range(first, first + FURTHER_BLOCK), cores=1)]
+    assert blind_spots(seen) <= RARE, blind_spots(seen) - RARE
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,7 +9,8 @@ from tests.simulation.planted_wakes import WAKE_BUGS
 from tests.simulation.wakes import PROMISES, play_wakes
 from tests.tiers import long_but
 
-QUICK, LONG = 6, 40
+#: `make sim` plays a thousand.
+QUICK, LONG = 6, 20
 
 
 def test_every_promise_about_wakes_is_kept(session_seed: int) -> None:

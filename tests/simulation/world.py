@@ -23,12 +23,15 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from random import Random
 
+from agentq.contracts.system_rows import SystemRow
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError
 from agentq.core.limits import RoleLimits
 from agentq.core.task import NO_POLICY
 from agentq.core.values import replace
 from agentq.ledger.ledger import Ledger
+from agentq.ledger.replay import verify
+from agentq.ledger.system_log import lanes_note, next_row
 from agentq.stores.sqlite.store import SqliteStore
 from tests.simulation import quotas, services
 from tests.simulation.calls import Call, Outcome
@@ -58,6 +61,8 @@ from tests.simulation.workers import worker
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 START_MS = 1_800_000_000_000
 AT_LEAST_MS = 24 * HOUR
+#: After so many steps everything is proved from the log.
+VERIFIED_EVERY = 50
 #: The ticker's own lag, and the promise it must keep.
 TICK_LAG_MS, TICK_PROMISE_MS = 4 * SECOND, 5 * SECOND
 TRACE_KEPT = 25
@@ -225,6 +230,10 @@ class World:
         lanes = set(str(database.execute("SELECT lanes FROM head").fetchall()[0][0]).split())
         lanes ^= {self.rng.choice(LANES[:4])}
         database.execute("UPDATE head SET lanes = ?", (" ".join(sorted(lanes)),))
+        rows = database.execute("SELECT * FROM system_events ORDER BY number DESC LIMIT 1")
+        last = SystemRow._make(rows.fetchall()[0])
+        said = next_row(last, self.store.now(), lanes_note(lanes))
+        database.execute("INSERT INTO system_events VALUES (?, ?, ?, ?, ?, ?, ?)", said)
         # What another process writes changes the version of the file; what this connection does
         # would not, so the store is told that it knows nothing any more.
         self.store._tx.rolled_back()
@@ -320,6 +329,8 @@ class World:
             self._open()
             while self.steps < self.profile.steps:
                 self._advance()
+                if self.steps % VERIFIED_EVERY == 0:
+                    self.verify()
             self._heal()
             self._drain()
             self._close_the_day()
@@ -417,6 +428,7 @@ class World:
         missing = self.checker.effects_seen - self.model.delivered.keys()
         if missing:
             raise Violation(EFFECTS, f"never delivered: {sorted(missing)}")
+        self.verify()
         services.prune(self, self._ledgers[0], 0, 500)
         cursor = 0
         while (
@@ -426,7 +438,11 @@ class World:
         lost = self.judge.acknowledged - self.model.by_id.keys() - self.model.pruned.keys()
         if lost:
             raise Violation(LOST, f"acknowledged and gone: {sorted(lost)}")
-        for _, problems in self._ledgers[0].queries.verify():
+        self.verify()
+
+    def verify(self) -> None:
+        """Prove everything that is stored from the log, as `agentq verify` does."""
+        for _, problems in verify(self.store, None, self.profile.dedup_ms):
             if problems:
                 raise Violation(REPLAY, f"agentq verify: {problems}")
 

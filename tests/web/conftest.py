@@ -7,18 +7,21 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agentq import Queue
+from agentq.cli.apply import clean_up
 from agentq.client.client import Client
 from agentq.contracts.service import Service
 from agentq.core import access
+from agentq.core.values import replace
 from agentq.server.app import HttpApp
 from agentq.server.serving import LOOPBACK_NAMES
-from agentq.settings import Settings
+from agentq.settings import read_file
 from agentq.web.opening import board_pages
 from agentq.wiring import open_installation
 from tests.contracts.service.over_http import Tokens, serving
@@ -55,15 +58,16 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
-def drag_to(card: Locator, column: Locator) -> None:
-    """Drag an element to a column, and let go once the column has noticed. A drag that does not
-    begin is begun again: a card that is drawn anew under the pressed button is another one."""
+def drag_to(card: Locator, column: Locator, onto: Locator | None = None) -> None:
+    """Drag an element to a column, or onto something in it, and let go once the column has noticed.
+    A drag that does not begin is begun again: a card that is drawn anew under the pressed button is
+    another one."""
     mouse, over = card.page.mouse, column.and_(card.page.locator(".over"))
 
     def begun() -> bool:
         card.hover()
         mouse.down()
-        box = column.bounding_box()
+        box = (onto or column).bounding_box()
         assert box is not None
         for step in range(5):
             mouse.move(box["x"] + box["width"] / 2 + step, box["y"] + box["height"] / 2, steps=4)
@@ -159,18 +163,20 @@ class Board:
 
 
 @contextmanager
-def board_over(folder: Path, browser: Browser) -> Iterator[Board]:
-    """A board over a new ledger in this folder."""
-    (folder / "agentq.toml").write_text("")
-    settings = Settings(
-        f"sqlite:///{folder / 'ledger.db'}", str(folder / "files"), str(folder / "agentq.toml")
+def board_over(folder: Path, browser: Browser, roles: str = "") -> Iterator[Board]:
+    """A board over a new ledger in this folder; `roles` are tables of its settings."""
+    (folder / "agentq.toml").write_text(roles)
+    settings = replace(
+        read_file(folder / "agentq.toml"),
+        url=f"sqlite:///{folder / 'ledger.db'}",
+        artifacts_root=str(folder / "files"),
     )
     installation = open_installation(settings, create=True)
     queue = Queue(installation=installation)
     client = Client(installation)
     app = HttpApp(
         installation.service, installation.doorbell, Tokens().principal, LOOPBACK_NAMES,
-        reads_at_once=True, pages=board_pages(client),
+        reads_at_once=True, pages=board_pages(client, partial(clean_up, settings)),
     )  # fmt: skip
     with serving(app) as (url, _):
         found = Board(url, app, queue, installation.service, browser)

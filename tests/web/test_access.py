@@ -9,12 +9,14 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 
 from tests.web.conftest import Board
 
-_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(1400, 850), (820, 1100), (375, 740)])
+@pytest.mark.parametrize(
+    ("scheme", "width", "height"),
+    [("light", 1400, 850), ("dark", 1400, 850), ("light", 820, 1100), ("dark", 375, 740)],
+)
 def test_axe_has_nothing_to_object_to(
     board: Board, reported: Callable[..., str], scheme: str, width: int, height: int
 ) -> None:
@@ -29,7 +31,7 @@ def test_axe_has_nothing_to_object_to(
                        ("numbers", ".sums td"), ("system", ".panel table")):  # fmt: skip
         board.go(view, page)
         page.wait_for_selector(sign)
-        found = Axe().run(page, options=_RULES)
+        found = Axe().run(page, options=RULES)
         problems = [
             (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
             for each in found.response["violations"]

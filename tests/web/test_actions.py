@@ -109,7 +109,7 @@ ACTIONS = {
     "cancel": Done("Cancel", blocked, {"Why?": "not today"}, is_in(State.CANCELLED)),
 }  # fmt: skip
 #: Which have tests of their own.
-ELSEWHERE = {"hold", "dispatch"}
+ELSEWHERE = {"hold", "dispatch", "apply"}
 #: What is offered where a person decides.
 WAITING = ("approve", "changes", "reject", "answer", "budget", "requeue", "comment", "cancel")
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from agentq.core.states import State
 from tests.eventually import eventually
-from tests.web.conftest import Board
+from tests.web.conftest import Board, drag_to
 
 
 def state_of(board: Board, task_id: str) -> State:
@@ -52,6 +52,23 @@ def test_dragging_decides_as_the_command_line_does(
     board.drag(asked.id, "ready")  # over is over: it is asked for once more
     again = eventually(lambda: list(board.queue.tasks(labels={"rerun_of": asked.id})))
     assert [task.state for task in again] == [State.PENDING]
+
+
+@pytest.mark.long
+def test_a_card_gets_the_priority_of_what_it_is_dropped_on(board: Board) -> None:
+    urgent = board.queue.submit("build", "first of all", priority="urgent")
+    task = board.queue.submit("build", "as the others")
+    board.in_column(task.id, "ready")
+    drag_to(board.card(task.id), board.column("ready"), onto=board.card(urgent.id))
+    eventually(lambda: board.queue.task(task.id).spec.priority == "urgent")
+    board.page.get_by_label("Group by").select_option("priority")
+    board.queue.submit("build", "last of all", priority="low")
+    head = board.column("ready").locator(".group", has_text="low")
+    head.wait_for()
+    expect(board.column("ready").locator(".group")).to_have_text(["urgent2", "low1"])
+    drag_to(board.card(task.id), board.column("ready"), onto=head)
+    eventually(lambda: board.queue.task(task.id).spec.priority == "low")
+    expect(board.card(task.id)).to_contain_text("low")
 
 
 def test_a_card_is_held_and_dispatched_by_dragging_it(board: Board) -> None:

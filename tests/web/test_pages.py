@@ -177,3 +177,17 @@ def test_views_are_forgotten_groups_are_shown_and_the_way_out_is_one(board: Boar
     expect(page.get_by_label("Token")).to_be_visible()
     page.goto(board.url)
     expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_it_says_up_to_where_the_log_is_proved(board: Board) -> None:
+    board.queue.submit("build", "Build it.")
+    page = board.go("system")
+    expect(page.get_by_role("region", name="Proof")).to_contain_text("Nothing is sealed yet")
+    expect(page.locator("#proved")).to_be_hidden()
+    seal = board.queue.admin.seal()
+    words = f"proved at position {seal.position}, seal {seal.digest[:12]}"
+    expect(page.locator("#proved")).to_contain_text(words)
+    page = board.go("system")
+    expect(page.get_by_role("region", name="Proof")).to_contain_text(words)
+    command = page.get_by_role("region", name="Proof").locator("code")
+    expect(command).to_have_text(f"agentq verify --seal {seal.digest}")

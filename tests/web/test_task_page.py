@@ -56,7 +56,7 @@ def test_a_question_is_answered_where_it_waits(board: Board) -> None:
     page.get_by_label("Your answer").fill("the small one")
     page.get_by_role("dialog").get_by_role("button", name="Answer").click()
     eventually(lambda: board.queue.task(task).state is State.READY)
-    expect(page.locator(".decisions")).to_contain_text("Nothing waits for a person.")
+    expect(page.locator("main")).to_contain_text("Nothing waits for a person.")
     expect(page).to_have_title("agentq")
 
 

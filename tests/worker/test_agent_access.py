@@ -14,7 +14,7 @@ from agentq.core.task import Task
 from tests.worker.fleet import ROLE, Fleet
 from tests.worker.repositories import new_repo
 
-pytestmark = pytest.mark.both_ways(in_turn="cases")
+pytestmark = pytest.mark.both_ways(in_turn="tests")
 
 VERBS = (
     "set -e",

@@ -20,7 +20,7 @@ from agentq.settings.roles import role_settings
 from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet
 
-pytestmark = pytest.mark.both_ways
+pytestmark = pytest.mark.both_ways(in_turn="tests")
 
 
 def write(folder: Path, *lines: str) -> Path:

@@ -1,5 +1,10 @@
 """Every misbehaviour before every outcome: how an agent behaved on the way changes nothing about
-how its attempt is judged, nothing of it is left, and the ledger hears one word."""
+how its attempt is judged, nothing of it is left, and the ledger hears one word.
+
+The dialects that can say an outcome share the misbehaviours before it among them, in turn: each is
+tried before each outcome, and each outcome in each dialect. `--every-way` tries all in all; what a
+dialect makes of one misbehaviour alone is in tests/worker/test_rehearsals.py.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +66,7 @@ CASES = [
         outcome,
         dialect,
         id=f"{outcome}-{dialect}",
-        # One dialect stands for all in `make test`.
+        # One dialect stands for all in `make test`, and tries every misbehaviour.
         marks=pytest.mark.long if place or outcome not in _QUICK else (),
     )
     for outcome, (_, _, dialects) in ENDINGS.items()
@@ -75,6 +80,25 @@ AFTER = {
     AttemptOutcome.BUDGET: {State.BLOCKED},
     AttemptOutcome.CANCELLED: {State.CANCELLED},
 }
+
+
+def share_of(outcome: AttemptOutcome, dialect: str) -> list[str]:
+    """The misbehaviours that this dialect tries before this outcome."""
+    dialects = ENDINGS[outcome][2]
+    place = dialects.index(dialect)
+    if place == 0 and outcome in _QUICK:
+        return list(MISBEHAVIOURS)
+    first = list(ENDINGS).index(outcome) + place
+    return list(MISBEHAVIOURS)[first % len(dialects) :: len(dialects)]
+
+
+def test_every_misbehaviour_has_its_turn() -> None:
+    for outcome, (_, _, dialects) in ENDINGS.items():
+        shares = [set(share_of(outcome, each)) for each in dialects]
+        assert all(shares) and set().union(*shares) == set(MISBEHAVIOURS), outcome
+    for dialect in ("command", "claude", "warm"):
+        met = [share_of(each, dialect) for each in ENDINGS if dialect in ENDINGS[each][2]]
+        assert set().union(*met) == set(MISBEHAVIOURS), dialect
 
 
 def write_script(folder: Path, ending: str) -> Path:
@@ -101,13 +125,16 @@ def processes_of(task_ids: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("outcome", "dialect"), CASES)
-def test_every_misbehaviour(fleet: Fleet, outcome: AttemptOutcome, dialect: str) -> None:
+def test_every_misbehaviour(
+    fleet: Fleet, outcome: AttemptOutcome, dialect: str, pytestconfig: pytest.Config
+) -> None:
     ending, fields, _ = ENDINGS[outcome]
     command = (sys.executable, "-m", "agentq", "fake-agent", "--dialect", dialect,
                "--script", str(write_script(fleet.folder, ending)))  # fmt: skip
+    every = pytestconfig.getoption("--every-way")
     tasks = [
         fleet.queue.submit(to=ROLE, instructions=f"it {name}", max_attempts=2)
-        for name in MISBEHAVIOURS
+        for name in (MISBEHAVIOURS if every else share_of(outcome, dialect))
     ]
     settings = fleet.settings(agent=dialect, command=command, slots=len(tasks), **fields)
     with fleet.worker(settings, tasks=len(tasks)) as worker:

@@ -17,7 +17,7 @@ from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import Repo, new_repo
 
-pytestmark = pytest.mark.both_ways(in_turn="cases")
+pytestmark = pytest.mark.both_ways(in_turn="tests")
 
 
 def fake_claude(fleet: Fleet, text: str) -> tuple[str, ...]:

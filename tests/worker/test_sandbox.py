@@ -30,10 +30,7 @@ def supervisor() -> Iterator[Supervisor]:
 
 
 def unruly(mode: str, workspace: Path) -> list[str]:
-    """The program lies in the workspace and is run by the machine's own interpreter.
-
-    Inside, /tmp is empty: a checkout and its environment that lie there cannot be seen.
-    """
+    """The program lies in the workspace: inside, /tmp is empty, and a checkout there not seen."""
     interpreter = os.path.realpath(sys.executable)
     return [interpreter, "-S", str(shutil.copy(PROGRAM, workspace)), mode]
 
@@ -60,6 +57,23 @@ def test_without_bubblewrap_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
             wrap(["true"], tmp_path, BOXED)
     finally:
         available.cache_clear()
+
+
+@needs_bubblewrap
+def test_agentq_itself_is_seen_also_where_it_is_installed_in_tmp(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, workspace = tmp_path / "venv", tmp_path / "workspace"
+    for folder in (installed, workspace):
+        folder.mkdir()
+    (installed / "launcher").write_text("here")
+    (tmp_path / "secret").write_text("not for agents")
+    monkeypatch.setattr(sys, "prefix", str(installed))
+    script = f"cat {installed}/launcher; cat {tmp_path}/secret; echo > {installed}/launcher"
+    said, _ = output(supervisor, script, workspace, BOXED)
+    assert said.startswith("here")
+    assert "not for agents" not in said
+    assert (installed / "launcher").read_text() == "here"
 
 
 @needs_bubblewrap

@@ -12,7 +12,7 @@ from agentq.core.states import State
 from agentq.core.task import Task
 from tests.worker.fleet import ROLE, Fleet, script
 
-pytestmark = pytest.mark.both_ways(in_turn="cases")
+pytestmark = pytest.mark.both_ways(in_turn="tests")
 
 PLACE = "place = '.agentq-task/result.json'"
 

@@ -17,7 +17,7 @@ from agentq.core.task import Task
 from agentq.worker.task_folder import TaskFolder
 from tests.worker.fleet import ROLE, Fleet, script
 
-pytestmark = pytest.mark.both_ways(in_turn="cases")
+pytestmark = pytest.mark.both_ways(in_turn="tests")
 
 DIALECTS = ("command", "claude", "codex", "gemini", "opencode", "warm", "acp")
 

@@ -10,11 +10,12 @@ import pytest
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
 from agentq.core.task import Task
+from agentq.worker import yielding
 from tests.eventually import eventually
 from tests.tiers import long_but
 from tests.worker.fleet import ROLE, Fleet, script
 
-pytestmark = pytest.mark.both_ways(in_turn="cases")
+pytestmark = pytest.mark.both_ways(in_turn="tests")
 
 TOOLS = (
     "import subprocess",
@@ -105,10 +106,13 @@ def test_an_agent_that_ends_over_open_children_has_yielded(fleet: Fleet) -> None
 
 
 @pytest.mark.long
-def test_an_agent_that_always_ends_so_fails_in_the_end(fleet: Fleet) -> None:
+def test_an_agent_that_always_ends_so_fails_in_the_end(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yielding, "_ENDS_MAX", 2)  # else it takes ten
     task = start(fleet, max_attempts=1)
     lines = ("agentq('submit', '--to', 'maker', '--instructions', str(time.time_ns()))",)
-    for _ in range(11):
+    for _ in range(2 + 1):
         assert fleet.queue.task(task.id).state is State.READY
         fleet.work(command=script(*TOOLS, *lines))
         for child in fleet.queue.tasks(role="maker", state="ready"):

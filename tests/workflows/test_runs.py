@@ -12,6 +12,7 @@ import pytest
 from agentq.core.errors import Invalid, NotFound, Refused
 from agentq.core.states import State
 from agentq.core.task import Task
+from agentq.daemon.loops.runs import RunsLoop
 from agentq.testing import MemoryQueue
 from agentq.workflows.runner import advance_runs
 from agentq.workflows.runs import Runs
@@ -183,6 +184,43 @@ def test_a_runner_that_dies_in_the_middle_is_followed_by_another(shop: Shop) -> 
     assert shop.advance() == 1
     assert shop.task("run-1").details.children == ("run-1.build",)
     assert shop.task("run-1").details.crashes == 0
+
+
+def test_of_two_who_advance_a_run_at_once_one_does(shop: Shop) -> None:
+    """The other has planned on what is not so any more: all of it is refused, and then it finds
+    nothing to do."""
+    service = shop.queue._client.service
+    shop.runs.start("ship", run_id="run-1")
+    submit = service.submit
+
+    def overtaken(*args: Any, **named: Any) -> None:
+        with patch.object(service, "submit", submit):
+            assert advance_runs(service, shop.folder, "the other") == 1
+        submit(*args, **named)
+
+    with patch.object(service, "submit", overtaken):
+        assert advance_runs(service, shop.folder, "first") == 0
+    kinds = [entry.event.kind for entry in shop.queue.history("run-1")]
+    assert kinds == ["submitted", "claimed", "children_submitted", "yielded"]
+    assert shop.task("run-1").details.children == ("run-1.build",)
+
+
+def test_a_run_that_kills_who_looks_at_it_does_not_do_so_for_ever(shop: Shop) -> None:
+    """A loop claims before it looks, until a round has ended well: so it is known who was killed
+    by what, and after a few times the run is left alone."""
+    shop.runs.start("ship", run_id="run-1")
+    service = shop.queue._client.service
+    loop = RunsLoop(service, shop.folder, "runner")
+    with patch("agentq.workflows.runner.planned", side_effect=MemoryError):
+        for crashes in range(1, 4):
+            with pytest.raises(MemoryError):
+                loop.run_once()
+            assert shop.task("run-1").holder == "runner"
+            shop.queue.advance("1m")
+            assert shop.task("run-1").details.crashes == crashes
+        loop.run_once()
+    assert shop.task("run-1").state is State.FAILED
+    loop.alarm.close()
 
 
 def test_a_view_tells_every_step_also_those_that_did_not_run(shop: Shop) -> None:

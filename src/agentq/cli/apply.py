@@ -18,7 +18,9 @@ from agentq.core.errors import AgentqError
 
 if TYPE_CHECKING:
     from agentq.client.applying import AppliedTask, TaskApplier
+    from agentq.client.reader import QueueReader
     from agentq.repository.checkout import CheckoutSearch
+    from agentq.settings import Settings
 
 #: What a terminal would obey, but for the colours that git itself writes.
 _OBEYED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]|\xc2[\x80-\x9f]")
@@ -196,17 +198,11 @@ def _each(
 
 
 def _show(applied: AppliedTask) -> None:
-    where = clean(applied.branch) or "HEAD"
-    if applied.is_repeated:
-        words = f"was applied before, as {applied.commit[:12]} on {where}; nothing was done"
-        words += " (--force applies it again)"
-    elif not applied.commit:
-        words = "changed nothing, so there is nothing to apply"
-    else:
-        checked = ", checked again" if applied.is_checked else ""
-        words = f"applied to {where} as {applied.commit[:12]}{checked}"
-        words += "" if applied.is_marked else "; not marked as applied, for it is not complete"
-    say(f"{clean(applied.task_id)}: {words}")
+    from agentq.client.applying import applied_words
+
+    words = applied_words(applied)
+    words += " (--force applies it again)" if applied.is_repeated else ""
+    say(clean(f"{applied.task_id}: {words}"))
     for each in applied.notes:
         note(clean(each))
 
@@ -230,19 +226,22 @@ def _edited(message: str) -> str:
 
 
 def _import_cleaning() -> None:
-    """Import what `_clean_up` needs."""
+    """Import what `clean_up` needs."""
     import agentq.worker.applied_work
     import agentq.worker.workspaces  # noqa: F401
 
 
 def _clean_up(session: Session, applied: AppliedTask) -> None:
-    """Remove the task's workspaces and snapshots on this machine, unless others need them."""
-    if not applied.is_marked or applied.is_repeated:
-        return
+    if applied.is_marked and not applied.is_repeated:
+        for reason in clean_up(session.settings(), session.reader(), applied.task_id):
+            note(clean(reason))
+
+
+def clean_up(settings: Settings, reader: QueueReader, task_id: str) -> list[str]:
+    """Remove the workspaces and snapshots of an applied task on this machine, unless others need
+    them; why some of them stay."""
     from agentq.worker.applied_work import clean_up_applied
     from agentq.worker.workspaces import Workspaces
 
-    settings = session.settings()
     known = Workspaces(Path(settings.workspaces_root), keep_seconds=settings.keep)
-    for reason in clean_up_applied(known, session.reader(), applied.task_id):
-        note(clean(reason))
+    return clean_up_applied(known, reader, task_id)

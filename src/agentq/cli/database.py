@@ -1,4 +1,4 @@
-"""`agentq db`, `verify` and `prune`: look after the ledger.
+"""`agentq db` and `prune`: look after the ledger.
 
 `db` works on a ledger whose schema other commands refuse.
 """
@@ -14,11 +14,7 @@ from agentq.cli.options import Duration, command, group
 from agentq.cli.screen import (
     Styled,
     answer,
-    clean,
     emit_json,
-    is_terminal,
-    paint,
-    progress_bar,
     say,
     show_fields,
 )
@@ -26,7 +22,7 @@ from agentq.cli.session import Session, pass_session
 from agentq.core.access import Action
 from agentq.core.counting import counted
 from agentq.core.durations import format_duration
-from agentq.core.errors import AgentqError, Damaged
+from agentq.core.errors import AgentqError
 
 if TYPE_CHECKING:
     from agentq.settings import Settings
@@ -122,41 +118,6 @@ def db_backup(session: Session, target: str) -> None:
     root = settings.artifacts_root
     plain = {"backup": target, "artifacts_root": root}
     answer(session, plain, f"{target} holds the ledger; its artifacts are in {root}")
-
-
-@command()
-@pass_session
-def verify(session: Session) -> None:
-    """Prove every state from the log and check every file.
-
-    Replays the log of every task through the rules and compares with what is stored; checks every
-    context, artifact and result against its digest. Exits with 8 if anything does not add up.
-    """
-    queue = session.reader()
-    looked_at, problems = 0, []
-    total = 0
-    if is_terminal():
-        total = sum(sum(counts.values()) for counts in queue.stats().by_role.values())
-    with progress_bar("verifying", total) as show_progress:
-        for looked_at, found in queue.verify():
-            show_progress(looked_at)
-            for problem in found:
-                problems.append({"task_id": problem.task_id, "what": problem.what})
-                if not session.json:
-                    bad = paint("✗", "red")
-                    say(f"{bad} {paint(problem.task_id, 'bold')}: {clean(problem.what)}")
-    if session.json:
-        emit_json({"ok": not problems, "tasks": looked_at, "problems": problems})
-        click.get_current_context().exit(Damaged.exit_status if problems else 0)
-    if problems:
-        raise Damaged(
-            f"{counted(len(problems), 'problem')} in {counted(looked_at, 'task')}: what is shown"
-            " cannot be proved.",
-            "Restore what is missing or altered from a backup; `agentq replay ID` shows one task.",
-        )
-    good = paint("✓", "green")
-    tasks = counted(looked_at, "task")
-    say(f"{good} {tasks}: every state proved from the log, every file as recorded")
 
 
 @command()

@@ -95,7 +95,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "plugins": ("plugins:plugins", "List plugins, and how those in use are doing."),
         "notify": ("plugins:notify", "Show who is told of what; send a message to try it."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
-        "verify": ("database:verify", "Prove every state from the log and check every file."),
+        "verify": ("proofs:verify", "Prove every state from the log and check every file."),
+        "seal": ("proofs:seal", "Seal the log: one digest over all that it says."),
+        "repair": ("repairing:repair", "Write again what the log implies and stands otherwise."),
         "doctor": (
             "doctor.command:doctor",
             "Check settings, database, broker, disk, files, agents and plugins.",

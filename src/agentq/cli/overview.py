@@ -111,6 +111,11 @@ def overview_json(found: Overview) -> dict[str, Any]:
         "circuits": [circuit_json(each) for each in found.circuits],
         "loops": found.loops,
         "counted_to": found.counted_to,
+        "proved": {
+            "position": found.proved_position,
+            "at": iso_time(found.proved_at),
+            "seal": found.seal,
+        },
     }
 
 
@@ -171,6 +176,9 @@ def overview_lines(found: Overview) -> list[str]:
     ):
         if body:
             lines += ["", paint(title, "bold"), *(f"  {line}" for line in body)]
+    if found.seal:
+        proved = f"proved at position {found.proved_position}, seal {found.seal[:16]}…"
+        lines += ["", paint(f"{proved}, {ago(found.proved_at, found.at)}", "dim")]
     if not found.roles:
         lines = ["", "Nothing was submitted here yet. `agentq submit` does that."]
     return lines[1:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from agentq.cli.log_lines import log_to_stderr
@@ -41,6 +43,7 @@ def serve(
     server speaks plain HTTP: let a reverse proxy do TLS where others can listen. On a terminal it
     prints a link that logs your browser in; `agentq login` prints another.
     """
+    from agentq.cli.apply import clean_up
     from agentq.core.access import Action
     from agentq.server.serving import (
         HttpServer,
@@ -61,7 +64,8 @@ def serve(
     hosts = () if path else allowed_hosts(host, names)
     settings = queue.installation.settings
     app = make_app(
-        queue.installation, hosts, hooks=settings.hooks_folder, pages=board_pages(queue),
+        queue.installation, hosts, hooks=settings.hooks_folder,
+        pages=board_pages(queue, partial(clean_up, settings)),
         sessions=sessions_folder(settings.home),
     )  # fmt: skip
     server = HttpServer(app, [listener])

@@ -131,6 +131,7 @@ def up(
 
 def _of_loops(queue: Client) -> dict[str, Any]:
     """What the loops of webhooks, plugins and schedules are given."""
+    from agentq.cli.apply import clean_up
     from agentq.client.pull_requests import PullRequests
     from agentq.core.access import SYSTEM
     from agentq.daemon.carriers import PluginPlace
@@ -138,6 +139,7 @@ def _of_loops(queue: Client) -> dict[str, Any]:
     from agentq.schedules.opening import file_schedules
     from agentq.server.session_files import sessions_folder
     from agentq.settings import environment
+    from agentq.settings.reloading import deciding_settings
     from agentq.settings.webhooks import WebhooksFile
     from agentq.web.opening import board_pages
 
@@ -148,7 +150,8 @@ def _of_loops(queue: Client) -> dict[str, Any]:
         "plugins": PluginPlace(settings.source, settings.home, environment()),
         "pulls": PullRequests(queue, SYSTEM),
         "schedules": [file_schedules(settings), AgentWakes(settings.agents_folder)],
-        "pages": board_pages(queue),
+        "pages": board_pages(queue, partial(clean_up, settings)),
+        "settings": partial(deciding_settings, settings),
         "sessions": sessions_folder(settings.home),
     }
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.number_values import Numbers
     from agentq.contracts.overview_values import AwaitedDecisions
+    from agentq.contracts.proof_values import Repair, Seal
     from agentq.contracts.service_values import (
         AuditPage,
         Circuit,
@@ -123,9 +124,46 @@ class Admin:
 
     # -- proof -------------------------------------------------------------------------------------
 
-    def verify(self) -> Iterator[tuple[int, list[Problem]]]:
-        """Replay every task's log and check every file: (looked at so far, problems found)."""
-        return self._client.verify()
+    def verify(
+        self, *, seal: str = "", since_seal: bool = False
+    ) -> Iterator[tuple[int, list[Problem]]]:
+        """Replay every task's log and check every file: (looked at so far, problems found).
+
+        With the digest of a seal that you kept, also whether that is a seal of this ledger; with
+        `since_seal` only what has changed since the newest seal.
+        """
+        return self._client.verify(seal=seal, since_seal=since_seal)
+
+    def seal(self) -> Seal:
+        """Prove what has changed since the last seal, and seal all that the log says. Keep the
+        digest where nobody who can write the ledger can reach it.
+
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> task = queue.submit("builder", "Build it.")
+        >>> seal = queue.admin.seal()
+        >>> seal.tasks, seal.events
+        (1, 1)
+        >>> [found for _, found in queue.admin.verify(seal=seal.digest) if found]
+        []
+        """
+        return self._client.seal()
+
+    def last_seal(self, *, signed: bool = False) -> Seal | None:
+        """Return the newest seal, or the newest that somebody has signed; None if there is none."""
+        return self._client.last_seal(signed=signed)
+
+    def repair(self, *, dry_run: bool = True) -> list[Repair]:
+        """Prove everything, and write again what is otherwise than the log implies; what was, or
+        with `dry_run` what would be. `verify` afterwards shows what nothing but a backup has.
+
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> task = queue.submit("builder", "Build it.")
+        >>> queue.admin.repair()
+        []
+        """
+        return self._client.repair(dry_run=dry_run)
 
     def replay(self, task: TaskRef) -> Replayed:
         """Decide one task's life anew from its log, and say whether that gives what is stored."""

@@ -18,7 +18,7 @@ from agentq.core.access import Action
 from agentq.core.errors import AgentqError, Invalid, Refused, Unavailable
 from agentq.core.states import State
 from agentq.protocol.secret_detection import find_secret, redact
-from agentq.repository.applying import Applying, ApplyRequest, Landed
+from agentq.repository.applying import Applying, ApplyRequest, Halted, Landed
 from agentq.repository.checks import BranchCheck
 from agentq.repository.fetching import bring
 from agentq.repository.picking import MODES
@@ -124,6 +124,7 @@ class TaskApplier:
 
     def continue_(self, *, verify: bool = True) -> AppliedTask:
         """Go on with the `apply` that has stopped in this checkout."""
+        self._queue.check_may(Action.APPLY)
         landed = self._applying.continue_(is_checked=verify)
         task = self._queue.task(landed.task_id)
         return self._settled(landed, [], is_complete=task.state is State.COMPLETE)
@@ -131,6 +132,10 @@ class TaskApplier:
     def abort(self) -> str:
         """Give the `apply` that has stopped up; the id of its task."""
         return self._applying.abort().task_id
+
+    def halted(self) -> Halted | None:
+        """The `apply` that has stopped in this checkout, and waits for a person."""
+        return self._applying.halted()
 
     def _recover(self) -> None:
         """Bring to its end what was killed, and tell the ledger."""
@@ -200,6 +205,18 @@ def _unverified(change: TaskChange, *, force: bool) -> list[str]:
         f"`agentq explain {task.id}` says what is missing. --force applies it as it is.",
         code="not_complete",
     )
+
+
+def applied_words(applied: AppliedTask) -> str:
+    """What became of it, in a sentence without its end."""
+    where = applied.branch or "HEAD"
+    if applied.is_repeated:
+        return f"was applied before, as {applied.commit[:12]} on {where}; nothing was done"
+    if not applied.commit:
+        return "changed nothing, so there is nothing to apply"
+    checked = ", checked again" if applied.is_checked else ""
+    marked = "" if applied.is_marked else "; not marked as applied, for it is not complete"
+    return f"applied to {where} as {applied.commit[:12]}{checked}{marked}"
 
 
 # -- what the commit says --------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
@@ -29,6 +29,13 @@ async def in_thread(
 
     call = functools.partial(function, *args, **kwargs)
     return await get_running_loop().run_in_executor(threads, call)
+
+
+async def iterated(threads: Executor, iterator: Iterator[R]) -> AsyncIterator[R]:
+    """Iterate over something whose next may block."""
+    over = object()
+    while (item := await in_thread(threads, next, iterator, over)) is not over:
+        yield item  # type: ignore[misc]
 
 
 class Threaded(Protocol[T_co]):

@@ -8,11 +8,12 @@ import functools
 import inspect
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from agentq.client.async_claim import AsyncArtifact, AsyncClaim, awaited, in_thread
+from agentq.client.async_admin import AsyncAdmin
+from agentq.client.async_claim import AsyncArtifact, AsyncClaim, awaited, in_thread, iterated
 from agentq.client.content import Content
 from agentq.client.durations import Duration, seconds_of, seconds_or_none
 from agentq.client.queue import Queue
@@ -138,6 +139,11 @@ class AsyncQueue:
     def who(self) -> Principal:
         """On whose behalf everything is asked: a person, or the attempt this process works for."""
         return self._wrapped.who
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """What operators need: limits, circuits, costs, proofs, pruning."""
+        return AsyncAdmin(self._wrapped.admin, self._threads)
 
     # -- as in `Queue`, awaited ------------------------------------------------------------------
 
@@ -283,7 +289,7 @@ class AsyncQueue:
     async def tasks(self, **wanted: Any) -> AsyncIterator[Task]:
         """Iterate over tasks, newest first; takes what `Queue.tasks` takes."""
         iterator = self._wrapped.tasks(**wanted)
-        async for task in self._iterate(iterator):
+        async for task in iterated(self._waiters, iterator):
             yield task
 
     async def follow(
@@ -319,18 +325,13 @@ class AsyncQueue:
             if patience is not None:
                 pause = min(pause, max(quiet_since + patience - time.monotonic(), 0))
             found = self._wrapped.results(coordinator, wait=pause, after=after, limit=left)
-            async for outcome in self._iterate(found):
+            async for outcome in iterated(self._waiters, found):
                 yield outcome
                 quiet_since = time.monotonic()
                 after = outcome.position or after
                 left = None if left is None else left - 1
             if patience is not None and time.monotonic() - quiet_since >= patience:
                 return
-
-    async def _iterate(self, iterator: Iterator[R]) -> AsyncIterator[R]:
-        over = object()
-        while (item := await in_thread(self._waiters, next, iterator, over)) is not over:
-            yield item  # type: ignore[misc]
 
     # -- functions as workers --------------------------------------------------------------------
 

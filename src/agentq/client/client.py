@@ -33,6 +33,7 @@ from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
     from agentq.client.login import LoginLink
+    from agentq.contracts.proof_values import Repair, Seal
     from agentq.contracts.service_values import AuditPage, TokenInfo
     from agentq.core.access import Principal
 
@@ -284,6 +285,21 @@ class Client(QueueWriter):
         since_ms = self.now() - milliseconds_of(since, "since") if since is not None else 0
         outcome = "refused" if refused else ""
         return self.service.audit(self.who, cursor, limit, outcome, by, task, since_ms)
+
+    def seal(self) -> Seal:
+        """Prove what has changed since the last seal, and seal all that the log says."""
+        from agentq.settings.reloading import deciding_settings
+
+        settings = deciding_settings(self.installation.settings)
+        made = self.service.seal(self.who, settings=settings)
+        assert made is not None
+        return made
+
+    def sign_seal(self, digest: str, signature: str) -> Seal:
+        return self.service.sign_seal(self.who, digest, signature)
+
+    def repair(self, *, dry_run: bool = True) -> list[Repair]:
+        return self.service.repair(self.who, dry_run=dry_run)
 
     def prune(self, older_than: Duration) -> int:
         """Delete tasks that ended longer ago than this, with their evidence; how many.

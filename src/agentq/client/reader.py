@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from agentq.contracts.doorbell import Waiter
     from agentq.contracts.number_values import Numbers
     from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
+    from agentq.contracts.proof_values import Seal
     from agentq.contracts.service import Queries, Service
     from agentq.contracts.service_values import (
         ArtifactInfo,
@@ -412,8 +413,13 @@ class QueueReader:
 
     # -- proof -----------------------------------------------------------------------------------
 
-    def verify(self) -> Iterator[tuple[int, list[Problem]]]:
-        return self.queries.verify(self.who)
+    def verify(
+        self, *, seal: str = "", since_seal: bool = False
+    ) -> Iterator[tuple[int, list[Problem]]]:
+        return self.queries.verify(self.who, seal=seal, since_seal=since_seal)
+
+    def last_seal(self, *, signed: bool = False) -> Seal | None:
+        return self.queries.last_seal(self.who, signed=signed)
 
 
 def _timed_out(waiting: Sequence[Task], timeout: float) -> TimedOut:

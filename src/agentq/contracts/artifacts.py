@@ -22,7 +22,7 @@ the store checks every byte it hands out against that. It raises
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -53,6 +53,15 @@ class ArtifactInfo(msgspec.Struct, frozen=True):
     sha256: str
     media_type: str
     at: int
+
+
+class FoundFile(msgspec.Struct, frozen=True):
+    """Something that is in the store: its path below the root, and what is wrong with it whatever
+    its content: a link, a mode by which it could be changed, names of it that are elsewhere."""
+
+    key: str
+    size: int
+    wrong: str = ""
 
 
 class UploadLink(msgspec.Struct, frozen=True):
@@ -180,10 +189,13 @@ class ArtifactStore(Protocol):
 
     # ---- the result of a task -------------------------------------------------------------------
 
-    def publish_result(self, task_id: str, epoch: int, name: str, sha256: str) -> None:
+    def publish_result(
+        self, task_id: str, epoch: int, name: str, sha256: str, *, again: bool = False
+    ) -> None:
         """Make an attempt's file the task's result, once; the same again is fine.
 
-        Called again before a result is read, it repairs a crash between commit and publish.
+        Called again before a result is read, it repairs a crash between commit and publish. With
+        `again` whatever stands in its place is removed, once the attempt's file was checked.
         """
         ...
 
@@ -228,6 +240,11 @@ class ArtifactStore(Protocol):
         ...
 
     # ---- the whole ------------------------------------------------------------------------------
+
+    def listing(self) -> Iterator[FoundFile]:
+        """Yield everything that is there of evidence, results and contexts that edits brought,
+        whoever put it there, but for what is still being written."""
+        ...
 
     def remove(self, task_id: str) -> None:
         """Remove every file of a task; nothing there is fine."""

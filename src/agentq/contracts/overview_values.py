@@ -209,3 +209,7 @@ class Overview:
     circuits: tuple[Circuit, ...]
     loops: dict[str, str]
     counted_to: int = COUNTED_TO
+    #: Up to where the log is proved and sealed, since when, and the digest of that seal.
+    proved_position: int = 0
+    proved_at: int = 0
+    seal: str = ""

@@ -80,6 +80,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("hook_counts", "GET", "/hook-counts"),
         Route("webhook_targets", "GET", "/webhook-targets"),
         Route("verify", "GET", "/verification", streams=LINES_TYPE),
+        Route("last_seal", "GET", "/seals/last"),
     ),
     "Submitting": (
         Route("submit", "POST", "/tasks"),
@@ -141,6 +142,9 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("audit", "GET", "/audit"),
         Route("replay_delivery", "POST", "/hook-deliveries/{hook}/replay"),
         Route("enable_webhook", "POST", "/webhook-targets/{name}/enable"),
+        Route("seal", "POST", "/seals"),
+        Route("sign_seal", "POST", "/seals/{digest}/signatures"),
+        Route("repair", "POST", "/repair"),
         Route("lanes", "GET", "/lanes"),
         Route("open_lanes", "POST", "/lanes/open"),
     ),

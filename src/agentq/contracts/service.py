@@ -21,6 +21,7 @@ from agentq.contracts.service_hooks import Hooks
 from agentq.contracts.service_lanes import Lanes
 from agentq.contracts.service_notes import Notes
 from agentq.contracts.service_overview import Overviews
+from agentq.contracts.service_proofs import Proofs
 from agentq.contracts.service_schedules import Schedules
 from agentq.contracts.service_statistics import Statistics
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Usage
@@ -88,10 +89,11 @@ class Queries(Overviews, Statistics, Protocol):
         """Decide a task's life anew from its log, and say whether that gives what is stored."""
 
     def verify(
-        self, who: Principal, *, files: bool = True
+        self, who: Principal, *, files: bool = True, seal: str = "", since_seal: bool = False
     ) -> Iterator[tuple[int, list[v.Problem]]]:
         """Replay every task's log and check every file, unless told otherwise: (looked at so far,
-        problems found)."""
+        problems found). With the digest of a `seal`, that it is a seal of this ledger. With
+        `since_seal`, only what has changed since the newest seal."""
 
     # What attempts read and left.
 
@@ -120,7 +122,7 @@ class Queries(Overviews, Statistics, Protocol):
         once the attempt is over."""
 
 
-class Service(Queries, Edits, Notes, Waits, Hooks, Lanes, Schedules, Protocol):
+class Service(Queries, Edits, Notes, Waits, Hooks, Lanes, Schedules, Proofs, Protocol):
     """The whole service interface."""
 
     def submit(
@@ -132,13 +134,16 @@ class Service(Queries, Edits, Notes, Waits, Hooks, Lanes, Schedules, Protocol):
         under: tuple[str, int] | None = None,
         *,
         leave: str = "",
+        begin: v.NextAttempt | None = None,
         connection: object = None,
     ) -> list[Task]:
         """Accept tasks, all or none. The same id or key and body gives the task that is there.
 
         `contexts` are long texts by task id, `generated` the ids that nobody chose, and `under` is
         the (task id, epoch) of the attempt that submits, if one does: its children are fenced.
-        With `leave` ("all" or "any") that attempt yields to its children, in the same transaction.
+        With `leave` ("all" or "any") that attempt yields to its children, in the same transaction;
+        with `begin`, in place of `under`, it is also claimed there, which is refused once its task
+        is not ready in that version any more.
 
         `connection` is a psycopg connection to the ledger's database with the caller's open
         transaction (or a `LoopConnection`): the tasks are there once it commits, and never if it

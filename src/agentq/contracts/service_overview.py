@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from agentq.contracts import overview_values as o
+    from agentq.contracts.proof_values import Seal
     from agentq.core.access import Principal
 
 
@@ -27,6 +28,10 @@ class Overviews(Protocol):
         """Return what waits for an approval or a verdict of people, the irreversible first, then
         the oldest: of a role, or what a policy asks of somebody. What the task of a reviewer is
         about to judge is left out, unless `with_reviewers`."""
+
+    def last_seal(self, who: Principal, *, signed: bool = False) -> Seal | None:
+        """Return the newest seal of the log, or the newest that somebody has signed; None if there
+        is none yet."""
 
     def workers(self, who: Principal) -> list[o.WorkerInfo]:
         """Return who claims or holds tasks here, and what each is doing; also those that have not

@@ -43,6 +43,16 @@ class Page(msgspec.Struct, frozen=True):
     cursor: int
 
 
+class NextAttempt(msgspec.Struct, frozen=True):
+    """An attempt at a task of this role that is ready in this version; it gets this epoch."""
+
+    task_id: str
+    epoch: int
+    role: str
+    holder: str
+    version: int
+
+
 class Stats(msgspec.Struct, frozen=True):
     """Counts by role and state, ages in milliseconds, and what waits to leave."""
 
@@ -81,10 +91,15 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that does not add up, and whose it is."""
+    """Something that does not add up, and whose it is: the row or file, what was expected there,
+    what was found, and what to do."""
 
     task_id: str
     what: str
+    where: str = ""
+    expected: str = ""
+    found: str = ""
+    advice: str = ""
 
 
 class Replayed(msgspec.Struct, frozen=True):

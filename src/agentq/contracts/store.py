@@ -19,10 +19,12 @@ from agentq.contracts.audit_rows import AuditRow, TokenRow
 from agentq.contracts.limit_rows import CircuitRow, ResourceRow, RoleRow
 from agentq.contracts.sample_rows import SampleRow
 from agentq.contracts.schedule_rows import ScheduleRow
+from agentq.contracts.system_rows import SystemRow
 from agentq.contracts.task_filter import Filter
 
 if TYPE_CHECKING:
     from agentq.contracts.hook_rows import HookOutcomeRow, HookRow, WebhookTargetRow
+    from agentq.contracts.rebuilt_rows import Rebuilt
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,6 +57,8 @@ class HotRow(NamedTuple):
     holder: str
     memo: str
     flags: int
+    #: Of its last event; nothing if that was written by a version without digests.
+    digest: str = ""
 
 
 class SpecRow(NamedTuple):
@@ -92,6 +96,7 @@ class NewRow(NamedTuple):
     body: str
     kind: str
     data: str
+    digest: str = ""
     effects: tuple[tuple[int, str, str], ...] = ()
     after: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
@@ -116,6 +121,8 @@ class EventRow(NamedTuple):
     state: int
     epoch: int
     data: str
+    #: Over what it says and the digest of its task's event before.
+    digest: str = ""
 
 
 class LogRow(NamedTuple):
@@ -253,8 +260,8 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
     `addresses` are those of `tasks` that are for another role now, or otherwise urgent. `topics`
     are rung after the commit. `released` are the tasks whose resources are free now; of `resources`
     all but the holders is written. `lanes`, if not None, are the open lanes from now on. One of
-    `hook_deliveries` whose id is there already is written over it. Of
-    `new_dedup` nobody has looked whether they are there: if one is, the change is run again.
+    `hook_deliveries` whose id is there already is written over it. Of `new_dedup` nobody has looked
+    whether they are there: if one is, the change is run again. `rebuilt` is written first.
     """
 
     new: Sequence[NewRow] = ()
@@ -279,7 +286,9 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
     schedules: Sequence[ScheduleRow] = ()
     dropped_schedules: Sequence[str] = ()
     samples: Sequence[SampleRow] = ()
+    system: Sequence[SystemRow] = ()
     released: Sequence[int] = ()
+    rebuilt: "Sequence[Rebuilt]" = ()
     lanes: frozenset[str] | None = None
     topics: Iterable[str] = ()
 
@@ -469,11 +478,9 @@ class Store(Protocol):
 
     def read(self, look: Callable[[Reader], T]) -> T: ...
     def number_events(self) -> int:
-        """Give every event that has committed its position in the log; the last position.
-
-        Positions have no gaps, and an event that others could see before another was written comes
-        before it. Whoever follows the log calls this first.
-        """
+        """Give every event that has committed its position in the log; the last position. There
+        are no gaps, and an event that others could see before another was written comes before it.
+        Whoever follows the log calls this first."""
 
     def role_ids(self, names: Iterable[str]) -> dict[str, int]:
         """Ids of roles, made where there are none yet. Roles are never deleted."""

@@ -69,11 +69,11 @@ class TaskLife(msgspec.Struct, frozen=True):
     ended_at: int
     spans: tuple[Span, ...]
     costs: tuple[tuple[Phase, Usage], ...]
-    attempts: int = 0
-    attempts_ms: int = 0
-    last_attempt_end: int = 0
-    running: bool = False
-    coordinates: bool = False
+    attempts: int
+    attempts_ms: int
+    last_attempt_end: int
+    running: bool
+    coordinates: bool
 
 
 #: What a task is in at a moment: a phase, an attempt by its number, or nothing more: it is over.

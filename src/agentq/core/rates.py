@@ -87,8 +87,8 @@ def checked(rate: Rate) -> Rate:
 class TokenBucket(msgspec.Struct, frozen=True):
     """What was in the bucket at a moment, in parts of a token."""
 
-    level: int = 0
-    level_at: int = 0
+    level: int
+    level_at: int
 
 
 def full(rate: Rate, now: int) -> TokenBucket:

@@ -23,6 +23,9 @@ VERIFY_LOG, TASK_VERIFY_LOG = "verify.log", "verify-2.log"
 #: What changed in a git workspace.
 CHANGES_PATCH, COMMITS = "changes.patch", "commits.txt"
 
+#: No task has this id: the seals of the ledger stand under it beside the artifacts.
+SEALS_ID = "agentq-seals"
+
 #: How people are told which names these are.
 RESERVED_WORDS = (
     f"{WORKER_FOLDER}…, {OUTPUT_LOG}, output-N.log, {VERIFY_LOG}, verify-N.log, {CHANGES_PATCH} and"

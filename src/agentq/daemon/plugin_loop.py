@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,6 +24,7 @@ from agentq.plugins.health import forget_health, has_health
 
 if TYPE_CHECKING:
     from agentq.contracts.service import Service
+    from agentq.contracts.service_values import OutboundEffect
     from agentq.plugins.carrier import Carrier
 
 T = TypeVar("T", bound=TableSettings)
@@ -97,6 +98,12 @@ class PluginLoop(Loop, Generic[T, Row]):
 
     def close(self) -> None:
         self.carriers.close()
+
+    def retry(self, carrier: Carrier[Any], effects: Sequence[OutboundEffect]) -> None:
+        """Let what a plugin did not take come again when it may be asked again: one back-off, not
+        two of which each is over while the other still runs."""
+        until = self.service.now() + int(carrier.pause() * 1000)
+        self.service.settle_outbox(SYSTEM, [], effects, until)
 
     def _follow(self, settings: T) -> None:
         self.changed(settings)

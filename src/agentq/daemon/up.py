@@ -11,7 +11,7 @@ import secrets
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +38,7 @@ from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.loops.runs import RunsLoop
 from agentq.daemon.loops.schedules import SchedulesLoop
+from agentq.daemon.loops.seal import SealLoop
 from agentq.daemon.loops.wakes import WakesLoop
 from agentq.daemon.loops.webhooks import Targets, WebhooksLoop
 from agentq.daemon.role_changes import RoleChanges
@@ -99,6 +100,8 @@ class Options:
     plugins: PluginPlace | None = None
     #: Opens pull requests; None: nobody does.
     pulls: PullRequests | None = None
+    #: Reads the settings that decide; None: they are not written down.
+    settings: Callable[[], Mapping[str, str]] | None = None
     #: Where schedules come from; without any they are left to others.
     schedules: Sequence[ScheduleSource] = ()
     #: Makes the pages for people that the HTTP server has; None: none.
@@ -156,6 +159,7 @@ class Daemon:
             Results(service),
             Prune(service, self.options.keep),
             NumbersLoop(service),
+            SealLoop(service, self.options.settings),
         ]
         if self.options.workflows is not None:
             loops.append(RunsLoop(service, self.options.workflows, holder))

@@ -25,6 +25,7 @@ from agentq.core.trigger_validation import check_trigger
 from agentq.core.values import replace
 from agentq.ledger.codec import decoder, encode
 from agentq.ledger.log_codec import effects_of_role
+from agentq.ledger.system_log import circuit_note, role_note, system_rows
 from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.protocol.envelope import iso
 from agentq.protocol.spec_validation import check_role
@@ -78,7 +79,8 @@ class Circuits:
                 opened_at = now if before is None else before.opened_at
                 row = CircuitRow(provider, until_ms, reason, opened_at, by)
                 told = _tell(tx, "", in_words(row)) if before is None else Changes()
-                tx.save(replace(told, circuits=(row,), audit=dated(audit, tx)))
+                noted = system_rows(tx, [circuit_note(row)])
+                tx.save(replace(told, circuits=(row,), system=noted, audit=dated(audit, tx)))
             return row
 
         return self._store.write(change)
@@ -128,7 +130,8 @@ class Circuits:
             if opened is None:
                 return False
             told = _tell(tx, role, needs_person(opened))
-            tx.save(replace(told, roles=(opened,), audit=dated(audit, tx)))
+            noted = system_rows(tx, [role_note(opened)])
+            tx.save(replace(told, roles=(opened,), system=noted, audit=dated(audit, tx)))
             return True
 
         return self._store.write(change)
@@ -143,7 +146,8 @@ class Circuits:
                 return False
             topics = (ROOM_TOPIC, role_topic(role))
             closed = row._replace(circuit="")
-            tx.save(Changes(roles=(closed,), topics=topics, audit=dated(audit, tx)))
+            noted = system_rows(tx, [role_note(closed)])
+            tx.save(Changes(roles=(closed,), system=noted, topics=topics, audit=dated(audit, tx)))
             return True
 
         return self._store.write(change)
@@ -160,7 +164,8 @@ def _tell(tx: Tx, role: str, words: str) -> Changes:
 def _save_closed(tx: Tx, row: CircuitRow, audit: AuditRow | None) -> None:
     waiting = [role_topic(role.name) for role in tx.roles() if role.provider == row.provider]
     topics = (ROOM_TOPIC, *waiting)
-    tx.save(Changes(circuits=(row,), topics=topics, audit=dated(audit, tx)))
+    noted = system_rows(tx, [circuit_note(row)])
+    tx.save(Changes(circuits=(row,), system=noted, topics=topics, audit=dated(audit, tx)))
 
 
 def dated(audit: AuditRow | None, tx: Tx) -> tuple[AuditRow, ...]:
@@ -244,6 +249,7 @@ def _trip_role(work: UnitOfWork, task: Task, said: Interruption, by: str) -> tup
     if opened is None:
         return False, ""
     work.roles.append(opened)
+    work.notes.append(role_note(opened))
     work.note_limits(row.name, True)
     return True, f"role {task.to} needs a person: {said.reason}"
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from agentq.contracts.limit_rows import RoleRow
+from agentq.contracts.service_values import NextAttempt
 from agentq.contracts.store import IN_TREE, TaskRow, Tx
 from agentq.core.custody import already_accepted
-from agentq.core.errors import AgentqError, Refused, Stale
+from agentq.core.errors import AgentqError, Conflict, Refused, Stale
 from agentq.core.limits import BATCH_MAX, SUMMARY_CHARS_MAX, RoleLimits, shorten
 from agentq.core.reserved_names import is_worker_record
 from agentq.core.states import State
@@ -150,6 +151,29 @@ def complete_and_claim(
     if held and probe is not None:
         work.circuits.append(probe)
     return outcomes, held
+
+
+def begin_attempt(work: UnitOfWork, begin: NextAttempt, role: int) -> None:
+    """Take a task for what its attempt does in this same transaction. Raise `Refused` if it cannot
+    be taken now, and `Conflict` if that was decided on another version of it."""
+    claim = ClaimTask(begin.holder, 0)
+    check_trigger(claim)
+    _, held = complete_and_claim(work, [], role, 1, claim, "", [begin.task_id])
+    if not held:
+        raise Refused(
+            f"{begin.task_id} cannot be claimed now: others have it, it waits, or its role has no"
+            " room. Nothing was submitted.",
+            "`agentq explain` says more.",
+            code="not_ready",
+        )
+    version = held[0].task.version - 1
+    if version != begin.version:
+        raise Conflict(
+            f"{begin.task_id} has changed: it was in version {version}, and this was decided on"
+            f" version {begin.version}. Nothing was submitted.",
+            "Look at it again, then decide.",
+            code="version_changed",
+        )
 
 
 def _pick_limited(tx: Tx, work: UnitOfWork, row: RoleRow, count: int) -> list[TaskRow]:

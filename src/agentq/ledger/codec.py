@@ -220,7 +220,7 @@ def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
     )
 
 
-def to_hot(key: int, task: Task, details: str, flags: int) -> HotRow:
+def to_hot(key: int, task: Task, details: str, flags: int, digest: str) -> HotRow:
     """Return the row of a task whose details were encoded as `details`."""
     return HotRow(
         key,
@@ -232,6 +232,7 @@ def to_hot(key: int, task: Task, details: str, flags: int) -> HotRow:
         task.holder,
         details,
         flags,
+        digest,
     )
 
 

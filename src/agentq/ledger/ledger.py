@@ -33,11 +33,13 @@ from agentq.ledger.pruning import Pruner
 from agentq.ledger.queries import LedgerQueries
 from agentq.ledger.request_keys import sweep
 from agentq.ledger.submit import DEDUP_MS, BeforeSaving, Submitted, Submitter
+from agentq.ledger.system_log import role_note, save_lanes, system_rows
 from agentq.ledger.task_effects import check_reviewer
 from agentq.ledger.unit_of_work import Fence, Items, UnitOfWork
 from agentq.protocol.spec_validation import check_role, check_spec
 
 if TYPE_CHECKING:
+    from agentq.contracts.service_values import NextAttempt
     from agentq.ledger.deferred_submit import DeferredSubmitter
     from agentq.ledger.request_keys import KeyedRequest
 
@@ -111,16 +113,13 @@ class Ledger:
         return self.store.role_ids((check_role(role),))[role]
 
     def submit(
-        self,
-        specs: Sequence[Spec],
-        generated: Collection[str] = (),
-        fence: Fence = None,
-        then: t.Yield | None = None,
-        before_saving: BeforeSaving | None = None,
-    ) -> list[Submitted]:
-        """Accept tasks, all or none. The same id or key and body gives the task that is there.
-        In the same transaction the attempt of the fence leaves, and what else follows is noted."""
-        return self._submitter.submit(specs, generated, fence, then, before_saving)
+        self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None,
+        then: t.Yield | None = None, before_saving: BeforeSaving | None = None,
+        begin: NextAttempt | None = None,
+    ) -> list[Submitted]:  # fmt: skip
+        """Accept tasks, all or none. The same id or key and body gives the task that is there. In
+        that transaction the attempt of the fence begins and leaves, and what follows is noted."""
+        return self._submitter.submit(specs, generated, fence, then, before_saving, begin)
 
     def defer(self, specs: Sequence[Spec], fence: Fence, connection: object) -> list[Submitted]:
         """Write down, in the caller's own transaction, what is to be submitted once it commits."""
@@ -374,16 +373,13 @@ class Ledger:
             raise Invalid(f"Lanes are {', '.join(LANES)}, or LANE:NAME; got {', '.join(unknown)}.")
 
         def change(tx: Tx) -> None:
-            known = tx.lanes()
-            new = bool(frozenset(lanes) - known)
-            tx.save(
-                Changes(lanes=known | frozenset(lanes), audit=dated(audit if new else None, tx))
-            )
+            known, wanted = tx.lanes(), tx.lanes() | frozenset(lanes)
+            save_lanes(tx, wanted, dated(audit if wanted != known else None, tx))
 
         self.store.write(change)
 
     def close_lanes(self, *lanes: str) -> None:
-        self.store.write(lambda tx: tx.save(Changes(lanes=tx.lanes() - frozenset(lanes))))
+        self.store.write(lambda tx: save_lanes(tx, tx.lanes() - frozenset(lanes)))
 
     # -- circuits and budgets --------------------------------------------------------------------
 
@@ -465,7 +461,9 @@ class Ledger:
             row = set_rate(row, limits.rate, tx.now())
             # There may be room now for whoever waits.
             noted = dated(audit if row != held else None, tx)
-            tx.save(Changes(roles=(row,), topics=(role_topic(role), ROOM_TOPIC), audit=noted))
+            topics = (role_topic(role), ROOM_TOPIC)
+            said = system_rows(tx, [role_note(row)] if role_note(row) != role_note(held) else [])
+            tx.save(Changes(roles=(row,), system=said, topics=topics, audit=noted))
 
         self.store.write(change)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -12,10 +13,11 @@ from agentq.core.effects import Effect, lanes_of
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import TRIGGERS, Event, LogEntry, Submit, Trigger, trigger_name
+from agentq.ledger.chain import event_digest
 from agentq.ledger.codec import CODES, STATES, decoder, encode, sparse
 
 #: What fits into a column of four bytes.
-_INT_MAX = 2**31
+INT_MAX = 2**31
 
 
 def encode_trigger(trigger: Trigger) -> str:
@@ -69,22 +71,25 @@ def effects_of_role(tx: Tx, role: str, effect: Effect) -> list[EffectRow]:
     said = {"effect": type(effect).__name__, "role": role, "at": now}
     payload = encode({**said, **msgspec.to_builtins(sparse(effect))}).decode()
     # No task, and so no version, gives it an id: its moment and what it says do.
-    version, number = now // 1000 % _INT_MAX, zlib.crc32(payload.encode()) % _INT_MAX
+    version, number = now // 1000 % INT_MAX, zlib.crc32(payload.encode()) % INT_MAX
     return [EffectRow(0, version, number, lane, payload) for lane in lanes]
 
 
-def to_event_row(key: int, event: Event, data: str) -> EventRow:
-    """The row of an event whose trigger was encoded as `data`."""
-    return EventRow(
-        key,
-        event.version,
-        event.at,
-        event.kind,
-        trigger_name(event.trigger),
-        CODES[event.state],
-        event.epoch,
-        data,
-    )
+def to_event_rows(
+    events: Iterable[tuple[int, Event, str]], digests: dict[int, str]
+) -> list[EventRow]:
+    """The rows of events: of which task, what happened, and its trigger encoded.
+
+    `digests` are the last ones of these tasks, and are so again after it. All of a transaction are
+    made in one go, because a digest alone, between other work, takes twice as long.
+    """
+    rows = []
+    for key, event, data in events:
+        name, state = trigger_name(event.trigger), CODES[event.state]
+        said = (event.version, event.at, event.kind, name, state, event.epoch)
+        digest = digests[key] = event_digest((digests[key], *said), data)
+        rows.append(EventRow(key, *said, data, digest))
+    return rows
 
 
 def to_event(row: EventRow, spec: Spec) -> Event:

@@ -15,7 +15,6 @@ from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.service_values import ArtifactInfo, OutboundEffect
 from agentq.contracts.store import (
     ArtifactRow,
-    Changes,
     OutboxRow,
     Reader,
     Store,
@@ -29,6 +28,7 @@ from agentq.core.task import NO_DETAILS, Spec, Task
 from agentq.ledger.circuits import dated
 from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.queries import artifacts_by_task
+from agentq.ledger.system_log import save_lanes
 
 #: How long what could not be carried out waits for its next try: doubled each time, to this.
 _POSTPONE_MS, _POSTPONE_MS_MAX = 1000, 5 * 60 * 1000
@@ -72,7 +72,7 @@ class Outbox:
 
         def change(tx: Tx) -> None:
             known = tx.lanes()
-            tx.save(Changes(lanes=(known - gone(known)) | wanted, audit=dated(audit, tx)))
+            save_lanes(tx, (known - gone(known)) | wanted, dated(audit, tx))
             for lane in sorted(gone(known)):
                 while rows := tx.effects(lane, _DROPPED):
                     tx.settle_effects([row.sequence for row in rows])

@@ -29,6 +29,7 @@ from agentq.contracts.store import (
     Reader,
     TaskRow,
 )
+from agentq.contracts.system_rows import LastSystemEvent
 from agentq.contracts.task_filter import Filter, Order
 from agentq.core.schedule import awaits_approval
 from agentq.core.task import NO_USAGE, Task, Usage
@@ -61,6 +62,7 @@ def overview(reader: Reader, as_task: AsTask) -> Overview:
     workers = workers_in(leases, running, now)
     circuits, today = reader.circuits(), spent_by_role_today(reader, now)
     decisions, more = _decisions(reader, as_task, roles, counts)
+    seal = next(iter(reader.records(LastSystemEvent("seal"))), None)
     return Overview(
         now,
         tuple(
@@ -77,6 +79,9 @@ def overview(reader: Reader, as_task: AsTask) -> Overview:
             for row in leases
             if row.holder and row.expires_at > now and not is_worker(row)
         },
+        proved_position=seal.position if seal else 0,
+        proved_at=seal.at if seal else 0,
+        seal=seal.digest if seal else "",
     )
 
 

@@ -40,6 +40,8 @@ from agentq.core.task import Spec
 from agentq.core.values import replace
 from agentq.ledger.codec import STATES, SpecCache, decode_plain, decode_spec, encode
 from agentq.ledger.costs import day_of
+from agentq.ledger.sealing import deleted_note
+from agentq.ledger.system_log import last_event, system_rows
 
 #: No decision makes these effects, so this lane is neither opened nor closed.
 LANE = "forget"
@@ -146,6 +148,7 @@ class Pruner:
                 lambda reader: reader.prunable(before, limit, after_key=self._last_key)
             )
             if keys:
+                self._store.number_events()
                 self._deleted += self._store.write(partial(self._delete, before=before, keys=keys))
                 self._clear()
             if len(keys) < limit:
@@ -166,18 +169,26 @@ class Pruner:
 
     def _delete(self, tx: Tx, before: int, keys: Sequence[int]) -> int:
         """Delete those of these tasks that may still go, and note that their files shall."""
+        last = last_event(tx)
         tx.lock(keys)
         self._named.look(tx)
         # Asked again under lock: somebody may have opened one again, or submitted what follows it.
         rows = tx.tasks(tx.prunable(before, len(keys), keys=keys))
         ids = {row.hot.key: str(decode_plain(row.spec.body)["id"]) for row in rows}
-        going = {key: each for key, each in ids.items() if each not in self._named.ids}
+        log = tx.history(*ids) if ids else []
+        # Their positions are counted. One that has none yet would get it, or not, while it goes.
+        kept = {row.event.key for row in log if not row.position}
+        kept |= {key for key, each in ids.items() if each in self._named.ids}
+        going = {key: each for key, each in ids.items() if key not in kept}
         if going:
             bodies = {ids[row.hot.key]: row.spec.body for row in rows if row.hot.key in going}
             hold_names(tx, bodies)
+            gone = [row for row in rows if row.hot.key in going]
+            said = system_rows(tx, [deleted_note(tx, gone, log)], last)
             tx.delete(list(going))
             order = _order(min(going), 0, list(going.values()))
-            tx.save(Changes(effects=(order,), audit=self._noted(tx, list(going.values()))))
+            noted = self._noted(tx, list(going.values()))
+            tx.save(Changes(effects=(order,), system=said, audit=noted))
             self._specs.drop(list(going))
         return len(going)
 

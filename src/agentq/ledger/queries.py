@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.contracts.limit_rows import CircuitRow
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from agentq.ledger.circuits import RoleCircuit
     from agentq.ledger.measuring import Measuring
     from agentq.ledger.numbers import NumberLedger
+    from agentq.ledger.replay import CheckFiles
 
 #: How many tasks on which somebody is mentioned are looked at.
 _MENTIONED_MAX = 1000
@@ -341,12 +342,16 @@ class LedgerQueries:
         return NumberLedger(self._store, self._specs)
 
     def verify(
-        self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None
+        self,
+        check_files: CheckFiles | None = None,
+        *,
+        seal: str = "",
+        since_seal: bool = False,
     ) -> Iterator[tuple[int, list[Problem]]]:
         """Replay everything, page by page: (tasks looked at so far, problems on this page)."""
         from agentq.ledger.replay import verify
 
-        return verify(self._store, check_files)
+        return verify(self._store, check_files, seal=seal, since_seal=since_seal)
 
 
 def _empty_trees(reader: Reader, row: HotRow) -> tuple[tuple[str, str], ...]:

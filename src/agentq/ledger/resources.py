@@ -20,6 +20,7 @@ from agentq.core.task import Task
 from agentq.ledger.buckets import ANY, empty_in_words, next_token_at, set_rate, take, tokens_of
 from agentq.ledger.circuits import dated
 from agentq.ledger.codec import key_limits_of
+from agentq.ledger.system_log import resource_note, system_rows
 from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.protocol.spec_validation import check_resource
 
@@ -110,6 +111,7 @@ def set_key_limits(
             return
         # Tasks of any role may need it, and there may be room for them now.
         topics = (ROOM_TOPIC, *(role_topic(role.name) for role in tx.roles()))
-        tx.save(Changes(resources=(row,), topics=topics, audit=dated(audit, tx)))
+        noted = system_rows(tx, [resource_note(row)])
+        tx.save(Changes(resources=(row,), system=noted, topics=topics, audit=dated(audit, tx)))
 
     store.write(change)

@@ -38,6 +38,7 @@ from agentq.ledger.submit import Submitter, check_batch, roles_of
 from agentq.ledger.unit_of_work import UnitOfWork
 
 _NOTE_CHARS_MAX = 500
+_CLOCKS_DIFFER_MS = 5_000
 
 
 class ScheduleLedger(Submitter):
@@ -62,7 +63,7 @@ class ScheduleLedger(Submitter):
                     f"There is no schedule {name[:80]!r}. Nothing was changed.",
                     "`agentq schedules` lists those that are there.",
                 )
-            after = _changed(found[0], change, min(asked_at or tx.now(), tx.now()))
+            after = _changed(found[0], change, _moment_of(asked_at, tx.now()))
             if after != found[0]:
                 noted = dated(audit, tx)
                 tx.save(Changes(schedules=[after], topics=(SCHEDULES_TOPIC,), audit=noted))
@@ -203,6 +204,15 @@ def _not_over(tx: Tx, ids: Sequence[str]) -> list[str]:
     rows = tx.tasks(list(keys.values())) if keys else []
     over = {row.hot.key for row in rows if STATES[row.hot.state] in TERMINAL}
     return [each for each in ids if each in keys and keys[each] not in over]
+
+
+def _moment_of(asked_at: int, now: int) -> int:
+    """When it was asked for, in the words of whoever asked: it tells one request from another.
+
+    Clocks differ a little, so a moment that is just ahead is kept. If it were set back to now, the
+    same request would be another one a moment later.
+    """
+    return asked_at if 0 < asked_at <= now + _CLOCKS_DIFFER_MS else now
 
 
 def _changed(row: ScheduleRow, change: ScheduleChange, asked_at: int) -> ScheduleRow:

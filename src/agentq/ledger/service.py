@@ -44,6 +44,7 @@ from agentq.ledger.pruning import Named, files_to_remove, touch
 from agentq.ledger.request_keys import KeyedRequest, repeatable, the_task
 from agentq.ledger.service_hooks import HookService
 from agentq.ledger.service_lanes import LaneService
+from agentq.ledger.service_proofs import ProofService
 from agentq.ledger.service_queries import recorded
 from agentq.ledger.service_schedules import ScheduleService
 
@@ -58,7 +59,7 @@ _PAGE = 500
 _ORPHAN_MS = 24 * 3600 * 1000
 
 
-class EmbeddedService(HookService, LaneService, ScheduleService):
+class EmbeddedService(HookService, LaneService, ProofService, ScheduleService):
     """Implements `contracts.service.Service` with the ledger and artifact store of this process.
 
     Who decided stands in the log, by name and by how it is known.

@@ -73,9 +73,13 @@ class CustodyService(SubmissionService):
         under: tuple[str, int] | None = None,
         *,
         leave: str = "",
+        begin: v.NextAttempt | None = None,
         connection: object = None,
     ) -> list[Task]:
-        if who.kind is PrincipalKind.ATTEMPT and under is None:
+        if begin is not None:
+            self._check(who, Action.CLAIM, role=begin.role)
+            under = (begin.task_id, begin.epoch)
+        elif who.kind is PrincipalKind.ATTEMPT and under is None:
             under = (who.task_id, who.epoch)
         fence = None
         if under is None:
@@ -86,15 +90,18 @@ class CustodyService(SubmissionService):
                 specs = [child(spec, under[0]) for spec in specs]
                 self._check_children(who, specs, under[0])
             fence = (self._key(under[0]), under[1])
-        then = _leaving(under, leave, connection) if leave else None
+            if begin is not None:
+                self._remember(begin.task_id, fence[0])
+        # One that begins here is over here, too: nobody would renew its lease.
+        then = _leaving(under, leave, connection) if leave or begin else None
         check_reviews(specs)
         specs = [signed(spec, who) for spec in specs]
         if not contexts:
-            return self._submit(specs, generated, fence, connection, then)
+            return self._submit(specs, generated, fence, connection, then, begin)
         staged: list[tuple[str, str]] = []
         try:
             specs = [self._stage(spec, contexts, staged) for spec in specs]
-            tasks = self._submit(specs, generated, fence, connection, then)
+            tasks = self._submit(specs, generated, fence, connection, then, begin)
         except (Invalid, Conflict, Refused, NotFound):
             # Refused for certain. Of anything else (a lost answer, an interrupt) nobody knows
             # whether it was committed: then the context stays, and `prune` sweeps what is orphaned.
@@ -114,16 +121,18 @@ class CustodyService(SubmissionService):
         fence: Fence,
         connection: object,
         then: t.Yield | None,
+        begin: v.NextAttempt | None,
     ) -> list[Task]:
         if connection is not None:
             return [each.task for each in self._ledger.defer(specs, fence, connection)]
+        submit = partial(self._ledger.submit, specs, generated, fence, then, begin=begin)
         try:
-            return [each.task for each in self._ledger.submit(specs, generated, fence, then)]
+            return [each.task for each in submit()]
         except Invalid as error:
             # What it comes after may have committed, and nobody has decided it yet.
             if error.code != "unknown_dependency" or not self._decide_deferred():
                 raise
-            return [each.task for each in self._ledger.submit(specs, generated, fence, then)]
+            return [each.task for each in submit()]
 
     def _stage(
         self, spec: Spec, contexts: Mapping[str, bytes], staged: list[tuple[str, str]]

@@ -11,6 +11,8 @@ from agentq.ledger.service_queries import QueryService
 if TYPE_CHECKING:
     from agentq.contracts import overview_values as o
     from agentq.contracts import service_values as v
+    from agentq.contracts.proof_values import Seal
+    from agentq.contracts.store import Reader
 
 
 class OverviewService(QueryService):
@@ -33,6 +35,16 @@ class OverviewService(QueryService):
         self._check(who, Action.READ, "what waits for people")
         self._decide_deferred()
         return self._queries.approvals(role, asked_of, limit, with_reviewers=with_reviewers)
+
+    def last_seal(self, who: Principal, *, signed: bool = False) -> Seal | None:
+        from agentq.ledger.sealing import last_seal, last_signed, seal_of
+
+        def look(reader: Reader) -> Seal | None:
+            row = last_signed(reader) if signed else last_seal(reader)
+            return None if row is None else seal_of(reader, row)
+
+        self._check(who, Action.READ, "the seals")
+        return self._store.read(look)
 
     def workers(self, who: Principal) -> list[o.WorkerInfo]:
         self._check(who, Action.READ, "who works here")

@@ -24,7 +24,6 @@ from agentq.core.access import (
 from agentq.core.errors import (
     AgentqError,
     Conflict,
-    Damaged,
     Invalid,
     NotFound,
     Refused,
@@ -309,7 +308,7 @@ class QueryService(AuditedService):
     def next_wake(self, who: Principal) -> int:
         self._check(who, Action.TICK)
         # Submissions that can be decided are due: whoever waits for a moment to come ticks then.
-        return 1 if self._store.read(has_deferred) else self._queries.next_wake()
+        return self._store.read(lambda reader: 1 if has_deferred(reader) else reader.next_wake())
 
     def task(self, who: Principal, ref: str) -> Task:
         return self._find(who, Action.READ, ref)[1]
@@ -378,13 +377,13 @@ class QueryService(AuditedService):
 
     def replay(self, who: Principal, ref: str) -> v.Replayed:
         from agentq.contracts.service_values import Replayed
-        from agentq.ledger.replay import check_task, replay
+        from agentq.ledger.replay import prove_task, replay
 
         key, task = self._find(who, Action.READ, ref)
         # The log may have grown since the task was read; what it held then has not changed.
         entries = self._queries.history(key)[: task.version]
         events = [entry.event for entry in entries]
-        problems = check_task(task, events)
+        problems = self._store.read(lambda reader: prove_task(reader, key))
         steps: list[tuple[LogEntry, Task]] = []
         with contextlib.suppress(Exception):  # a log that cannot be replayed is a problem above
             for entry, (_, left) in zip(entries, replay(events), strict=False):
@@ -392,23 +391,13 @@ class QueryService(AuditedService):
         return Replayed(task, tuple(steps), tuple(problems))
 
     def verify(
-        self, who: Principal, *, files: bool = True
+        self, who: Principal, *, files: bool = True, seal: str = "", since_seal: bool = False
     ) -> Iterator[tuple[int, list[v.Problem]]]:
         self._check(who, Action.READ, "every task")
-        return self._queries.verify(self._check_files if files else None)
+        from agentq.ledger.implied_files import ImpliedFiles
 
-    def _check_files(self, task: Task, rows: list[ArtifactRow]) -> list[str]:
-        artifacts, wrong = self._artifacts, []
-        for row in rows:
-            found = artifacts.check(task.id, row.epoch, row.name, row.sha256, row.size)
-            if found:
-                wrong.append(found)
-        if task.spec.context_sha256:
-            try:
-                self._context_of(task)
-            except Damaged as error:
-                wrong.append(error.cause)
-        return wrong
+        check = ImpliedFiles(self._artifacts) if files else None
+        return self._queries.verify(check, seal=seal, since_seal=since_seal)
 
     # -- evidence --------------------------------------------------------------------------------
 

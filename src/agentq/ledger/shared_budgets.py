@@ -16,6 +16,7 @@ from agentq.core.task import NO_USAGE, Spec, Usage
 from agentq.core.triggers import Answer, FailAttempt, Report, Spend
 from agentq.core.values import replace
 from agentq.ledger.codec import decode_usage, encode_usage
+from agentq.ledger.system_log import tree_note
 from agentq.ledger.unit_of_work import UnitOfWork
 
 Costly: TypeAlias = Spend | Report | FailAttempt
@@ -84,6 +85,8 @@ def note(work: UnitOfWork, trees: Sequence[TreeRow]) -> None:
     """These are how trees stand now; whoever waits for one that has budget again is woken."""
     opened = any(work.trees[tree.root].used_up and not tree.used_up for tree in trees)
     for tree in trees:
+        if tree.extra != work.trees[tree.root].extra:
+            work.notes.append(tree_note(tree.name, tree.extra))
         work.trees[tree.root] = tree
         work.changed_trees[tree.root] = None
     if opened:

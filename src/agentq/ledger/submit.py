@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from agentq.contracts.doorbell import lane_topic, role_topic
+from agentq.contracts.service_values import NextAttempt
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
@@ -37,13 +38,15 @@ from agentq.core.trigger_validation import check_trigger
 from agentq.core.triggers import Comment, ReviewFailed, Submit, Yield
 from agentq.core.values import replace
 from agentq.ledger import task_effects
+from agentq.ledger.chain import first_digest
+from agentq.ledger.claims import begin_attempt
 from agentq.ledger.codec import CODES, STATES, SpecCache, encode_details, encode_spec, to_task
 from agentq.ledger.families import check_yield, children_of_new, note_children
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.pruning import NOTHING_GONE, Gone, check_next_names, gone_dependencies, taken_ids
 from agentq.ledger.shared_budgets import roots_of_new
 from agentq.ledger.unit_of_work import Fence, UnitOfWork
-from agentq.protocol.spec_validation import check_spec
+from agentq.protocol.spec_validation import check_role, check_spec
 
 DEDUP_MS = 30 * 24 * 3600 * 1000
 
@@ -80,22 +83,25 @@ class Submitter:
         fence: Fence = None,
         then: Yield | None = None,
         before_saving: BeforeSaving | None = None,
+        begin: NextAttempt | None = None,
     ) -> list[Submitted]:
         """Accept all or none. `generated` holds the ids that were made up for this call, and `then`
-        is how the attempt of the fence leaves when they are there. `before_saving` notes in the
-        same transaction what else follows."""
+        is how the attempt of the fence leaves when they are there. In the same transaction that
+        attempt is begun first, if it is to be, and `before_saving` notes what else follows."""
         check_batch(specs)
         if not specs and fence is None:
             return []
-        roles = self._store.role_ids(roles_of(specs))
+        asked = roles_of(specs) if begin is None else {*roles_of(specs), check_role(begin.role)}
+        roles = self._store.role_ids(asked)
         # Ids of our making are taken for free, once. If one is not, a lost answer was ours after
         # all, or it is a true accident: then they are looked up like any other.
         free = iter((frozenset(generated),))
         return self._store.write(
             lambda tx: self._submit(
-                tx, specs, generated, roles, fence, next(free, frozenset()), then, before_saving
+                tx, specs, generated, roles, fence, next(free, frozenset()), then, before_saving,
+                begin,
             )
-        )
+        )  # fmt: skip
 
     def _submit(
         self,
@@ -107,13 +113,16 @@ class Submitter:
         free: frozenset[str],
         then: Yield | None,
         before_saving: BeforeSaving | None,
+        begin: NextAttempt | None,
     ) -> list[Submitted]:
         work = self.work(tx)
+        if begin is not None:
+            begin_attempt(work, begin, roles[begin.role])
         work.check_fence(fence)
 
         def create(fresh: Sequence[Spec]) -> dict[str, Task]:
             born = self._give_birth(work, fresh, roles)
-            if fence is not None:
+            if fence is not None and fresh:
                 role = work.task(fence[0]).to
                 work.submits[role] = work.submits.get(role, 0) + len(fresh)
             if then is not None and fence is not None:
@@ -446,11 +455,12 @@ def new_row(
         for lane in lanes_of(effect.lane, work.lanes()) if effect.lane else ():
             work.topics.add(lane_topic(lane))
             leaving.append((number, lane, encode_effect(effect, task)))
+    state, body, data = CODES[task.state], encode_spec(spec), encode_trigger(event.trigger)
     return NewRow(
         spec.id,
         role,
         spec.priority.rank,
-        CODES[task.state],
+        state,
         task.wake_at,
         task.submitted_at,
         encode_details(task.details),
@@ -458,9 +468,10 @@ def new_row(
         | (HAS_RESOURCES if spec.resources else 0)
         | (IN_TREE if roots else 0)
         | (NEEDS_APPROVAL if spec.needs_approval else 0),
-        encode_spec(spec),
+        body,
         event.kind,
-        encode_trigger(event.trigger),
+        data,
+        first_digest(event.at, event.kind, state, data, task.submitted_at, body),
         tuple(leaving),
         spec.after,
         spec.resources,

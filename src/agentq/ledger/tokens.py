@@ -22,6 +22,7 @@ from agentq.core.errors import Conflict, Invalid, NotFound
 from agentq.core.limits import DAY_MS
 from agentq.core.scopes import principal_of_scopes
 from agentq.core.values import replace
+from agentq.ledger.system_log import system_rows, token_note
 from agentq.protocol.spec_validation import check_role
 
 if TYPE_CHECKING:
@@ -78,13 +79,16 @@ class Tokens:
                 raise Conflict("Another token has the same id. No token was made.", "Try again.")
             noted = _noted(audit, row, f"made for {name}: {words}", now)
             if request is None:
-                tx.save(Changes(tokens=[row], audit=noted))
+                said = system_rows(tx, [token_note(row)])
+                tx.save(Changes(tokens=[row], system=said, audit=noted))
                 return row
             tokens, lost = [row], others.get(request.places(tx, now) or "")
             if lost is not None and not lost.revoked_at:
                 tokens.append(lost._replace(revoked_at=now, revoked_by=by))
                 noted = (*noted, *_noted(audit, lost, "revoked; its secret was lost", now))
-            tx.save(Changes(tokens=tokens, audit=noted, dedup=(request.record(now, row.id),)))
+            said = system_rows(tx, [token_note(each) for each in tokens])
+            record = request.record(now, row.id)
+            tx.save(Changes(tokens=tokens, system=said, audit=noted, dedup=(record,)))
             return row
 
         return _info(self._store.write(change)), secret
@@ -102,7 +106,8 @@ class Tokens:
             if not row.revoked_at:
                 row = row._replace(revoked_at=now, revoked_by=by)
                 noted = _noted(audit, row, f"revoked; it was for {row.name}", now)
-                tx.save(Changes(tokens=[row], audit=noted))
+                said = system_rows(tx, [token_note(row)])
+                tx.save(Changes(tokens=[row], system=said, audit=noted))
             return row
 
         return _info(self._store.write(change))

@@ -30,7 +30,6 @@ from agentq.contracts.store import (
     Changes,
     DedupRow,
     EffectRow,
-    EventRow,
     NewRow,
     SpecRow,
     SpendingRow,
@@ -47,6 +46,7 @@ from agentq.core.transition import transition
 from agentq.core.triggers import (
     AddArtifact,
     DependencyEnded,
+    Event,
     FailAttempt,
     Report,
     Spend,
@@ -55,7 +55,8 @@ from agentq.core.triggers import (
 )
 from agentq.ledger.codec import SpecCache, encode_details, to_hot, to_task
 from agentq.ledger.costs import bookings, submits_of
-from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
+from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_rows
+from agentq.ledger.system_log import SystemNote, circuit_note, system_rows
 
 #: Carries out what a decision about one task means for others, in the same transaction.
 InnerEffects = Callable[["UnitOfWork", int, Effect], None]
@@ -80,7 +81,9 @@ class UnitOfWork:
         self._now = 0
         self.tasks: dict[int, Task] = {}
         self.flags: dict[int, int] = {}
-        self.events: list[EventRow] = []
+        self._digests: dict[int, str] = {}
+        #: What was decided, in order: the task's key, the event, and its trigger encoded.
+        self.events: list[tuple[int, Event, str]] = []
         self.effects: list[EffectRow] = []
         self.topics: set[str] = set()
         #: Tasks that are born in this transaction. They have no key before it has committed.
@@ -91,6 +94,8 @@ class UnitOfWork:
         self.roles: list[RoleRow] = []
         self.resources: dict[str, ResourceRow] = {}
         self.circuits: list[CircuitRow] = []
+        #: What the system stream shall say, beside the circuits above.
+        self.notes: list[SystemNote] = []
         self.hook_outcomes: list[HookOutcomeRow] = []
         self.schedules: list[ScheduleRow] = []
         self._audit: list[AuditRow] = []
@@ -129,6 +134,7 @@ class UnitOfWork:
         task = to_task(row.hot, spec, submitted_at)
         self.tasks[row.hot.key] = task
         self.flags[row.hot.key] = row.hot.flags
+        self._digests[row.hot.key] = row.hot.digest
         return task
 
     def load(self, keys: Sequence[int]) -> None:
@@ -147,6 +153,7 @@ class UnitOfWork:
         for row in rows:
             self.tasks[row.key] = to_task(row, *known[row.key])
             self.flags[row.key] = row.flags
+            self._digests[row.key] = row.digest
 
     def keys(self, ids: Iterable[str]) -> dict[str, int]:
         """The keys of these tasks; one that was found before is not asked for again."""
@@ -199,7 +206,7 @@ class UnitOfWork:
         for event in decision.events:
             if event.trigger is not self._encoded[0]:  # one claim takes many tasks
                 self._encoded = (event.trigger, encode_trigger(event.trigger))
-            self.events.append(to_event_row(key, event, self._encoded[1]))
+            self.events.append((key, event, self._encoded[1]))
         if before.holder and not after.holder:
             if self.flags[key] & HAS_RESOURCES:
                 self._freed.append(key)  # others of its kind may want the same
@@ -279,17 +286,19 @@ class UnitOfWork:
             self._resolve_dependents()
         if self.new or self.events:
             self.topics.add(EVENTS_TOPIC)
+        events = to_event_rows(self.events, self._digests)
         hot = []
         for key in self._changed:
             task = self.tasks[key]
-            hot.append(to_hot(key, task, encode_details(task.details), self.flags[key]))
+            details = encode_details(task.details)
+            hot.append(to_hot(key, task, details, self.flags[key], self._digests[key]))
         trees = self.new_trees + [self.trees[root] for root in sorted(self.changed_trees)]
         self.tx.save(
             Changes(
                 new=self.new,
                 tasks=hot,
                 addresses=[self._address(key) for key in self._readdressed],
-                events=self.events,
+                events=events,
                 effects=self.effects,
                 artifacts=self.artifacts,
                 spending=self._spending() if self._costs or self.submits else (),
@@ -299,6 +308,7 @@ class UnitOfWork:
                 roles=self.roles,
                 resources=list(self.resources.values()),
                 circuits=self.circuits,
+                system=system_rows(self.tx, [*map(circuit_note, self.circuits), *self.notes]),
                 audit=self._audit,
                 hook_outcomes=self.hook_outcomes,
                 schedules=self.schedules,

@@ -104,7 +104,7 @@ class MessageRate:
 
     def __init__(self, rate: Rate, now_ms: int) -> None:
         self.rate = rate
-        self._bucket = full(rate, now_ms) if rate.starts else TokenBucket()
+        self._bucket = full(rate, now_ms) if rate.starts else TokenBucket(0, now_ms)
 
     def take(self, wanted: int, now_ms: int) -> int:
         """Take so many, or as many as there are."""

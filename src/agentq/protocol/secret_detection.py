@@ -21,13 +21,15 @@ from typing import NamedTuple
 
 #: A separator, or the A or S of a key without one, then a long run of key characters; an assigned
 #: value; a URL with a password; a key file's first line. Each rule below implies one of these.
+#: Dots come in rows of hundreds: after one of them nothing but the first is tried.
 _SUSPICIOUS = (
     r"[-_:=.AS](?:"
     r"[A-Za-z0-9+/_=-]{14}"
-    r"|(?<=[:=])[\"'\s]{0,4}(?:[A-Za-z0-9+/_=.~!@#$%^&*-]{12}|[Bb]earer|[Bb]asic|[Tt]oken)"
+    r"|(?<=[-:=])(?:"
+    r"(?<=[:=])[\"'\s]{0,4}(?:[A-Za-z0-9+/_=.~!@#$%^&*-]{12}|[Bb]earer|[Bb]asic|[Tt]oken)"
     r"|(?<=:)//[^\s/@]{0,310}@"
     r"|(?<=-)----BEGIN"
-    r")"
+    r"))"
 )
 
 

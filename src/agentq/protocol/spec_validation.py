@@ -11,6 +11,7 @@ from agentq.core.digests import canonical_json, spec_to_dict
 from agentq.core.errors import Invalid
 from agentq.core.graph import is_made_of_templates
 from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX, SIGNALS_KEPT
+from agentq.core.reserved_names import SEALS_ID
 from agentq.core.spec_types import check_family, check_kinds, is_readable
 from agentq.core.task import NO_GATES, NO_OUTPUT_EXPECTED, NO_POLICY, OnTimeout, Spec
 from agentq.protocol.secret_detection import find_secret, may_hold_secret
@@ -29,6 +30,11 @@ _CERTAINLY_SMALL = ENVELOPE_BYTES_MAX // 8
 
 
 def check_id(task_id: str) -> str:
+    if task_id == SEALS_ID:
+        raise Invalid(
+            f"{SEALS_ID} is where the ledger's own seals stand; no task has that id.",
+            "Choose another --id.",
+        )
     if not _ID.match(task_id) or ".." in task_id:
         raise Invalid(
             f"A task id is 1 to 128 letters, digits, '.', '_' or '-', starts with a letter or"

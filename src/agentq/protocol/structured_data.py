@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from agentq.core.errors import Invalid
@@ -25,6 +24,8 @@ def structured_data(text: str, what: str = "The structured result") -> str:
             "Put the long parts into an artifact, and name it.",
             code="too_large",
         )
+    import json  # start-up: most commands that write have no such data
+
     try:
         value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -20,10 +20,7 @@ from agentq.remote.transport import SILENCE_SECONDS, HttpReply
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import Source, Stored, Uploaded, UploadLink
     from agentq.contracts.overview_values import WorkerReport
-    from agentq.contracts.service_values import (
-        AttemptLease,
-        Completion,
-    )
+    from agentq.contracts.service_values import AttemptLease, Completion, NextAttempt
     from agentq.remote.files import Upload
 
 #: A renewal that is not answered within such a part of its lease is sent again.
@@ -45,6 +42,7 @@ class RemoteCustody(RemoteQueries):
         under: tuple[str, int] | None = None,
         *,
         leave: str = "",
+        begin: NextAttempt | None = None,
         connection: object = None,
     ) -> list[Task]:
         if connection is not None:
@@ -55,7 +53,7 @@ class RemoteCustody(RemoteQueries):
             )
         return self._tasks(
             "submit", who, specs=list(specs), contexts=contexts, generated=list(generated),
-            under=under, leave=leave,
+            under=under, leave=leave, begin=begin,
         )  # fmt: skip
 
     def _tasks(self, call: str, who: Principal, /, **arguments: object) -> list[Task]:

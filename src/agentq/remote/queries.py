@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentq.contracts.artifacts import LivePart
     from agentq.contracts.number_values import Numbers
     from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
+    from agentq.contracts.proof_values import Seal
     from agentq.contracts.service_values import (
         ArtifactInfo,
         Circuit,
@@ -166,11 +167,22 @@ class RemoteQueries:
         problems = tuple(msgspec.convert(each, Problem) for each in plain["problems"])
         return Replayed(msgspec.convert(plain["task"], Task), steps, problems)
 
-    def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
+    def verify(
+        self, who: Principal, *, files: bool = True, seal: str = "", since_seal: bool = False
+    ) -> Iterator[tuple[int, list[Problem]]]:
+        asked: dict[str, Any] = {"files": files}
+        asked |= {"seal": seal} if seal else {}
+        asked |= {"since_seal": True} if since_seal else {}
         reply = self._caller.reply(
-            "verify", who, {"files": files}, silence=_CHECKED_SECONDS_MAX, streamed=True
+            "verify", who, asked, silence=_CHECKED_SECONDS_MAX, streamed=True
         )
         return _findings(reply)
+
+    def last_seal(self, who: Principal, *, signed: bool = False) -> Seal | None:
+        from agentq.contracts.proof_values import Seal
+
+        seal: Seal | None = self._caller.value(Seal | None, "last_seal", who, signed=signed)
+        return seal
 
     def overhead(self, who: Principal, ids: Sequence[str], *, below: bool = False) -> Overhead:
         from agentq.contracts.service_values import Overhead

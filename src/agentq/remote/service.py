@@ -17,6 +17,7 @@ from agentq.remote.local_only import only_there
 if TYPE_CHECKING:
     from agentq.contracts import schedule_values as s
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
+    from agentq.contracts.proof_values import Repair, Seal
     from agentq.contracts.service_values import (
         ArtifactInfo,
         AuditPage,
@@ -196,6 +197,28 @@ class RemoteDecisions(RemoteHooks):
         self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
     ) -> Task:
         return self._task("raise_tree_budget", who, ref=ref, extra=extra, if_version=if_version)
+
+    def seal(
+        self, who: Principal, *, always: bool = True, settings: Mapping[str, str] | None = None
+    ) -> Seal | None:
+        from agentq.contracts.proof_values import Seal
+
+        asked: dict[str, object] = {"always": always}
+        asked |= {"settings": settings} if settings else {}
+        seal: Seal | None = self._caller.value(Seal | None, "seal", who, **asked)
+        return seal
+
+    def sign_seal(self, who: Principal, digest: str, signature: str) -> Seal:
+        from agentq.contracts.proof_values import Seal
+
+        seal: Seal = self._caller.value(Seal, "sign_seal", who, digest=digest, signature=signature)
+        return seal
+
+    def repair(self, who: Principal, *, dry_run: bool = True) -> list[Repair]:
+        from agentq.contracts.proof_values import Repair
+
+        done: list[Repair] = self._caller.value(list[Repair], "repair", who, dry_run=dry_run)
+        return done
 
     def prune(self, who: Principal, before_ms: int) -> int:
         return int(self._caller.value(int, "prune", who, before_ms=before_ms))

@@ -16,7 +16,7 @@ import fcntl
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -84,21 +84,22 @@ def land(
     index_lock = _lock_index(checkout)
     try:
         beside = _copied_index(checkout)
-        touched, found = look_at_change(checkout, beside, new, meanwhile)
-        if found:
-            raise _colliding(checkout, found)
-        check_case(checkout, touched, new)
-        _write_journal(checkout, Journal(task_id, epoch, checkout.head, new, checkout.branch))
-        try:
-            with _branch_locked(checkout, checkout.head, new) as move:
+        with closing(_HeadMove(checkout)) as move:  # its git starts while others look
+            touched, found = look_at_change(checkout, beside, new, meanwhile)
+            if found:
+                raise _colliding(checkout, found)
+            check_case(checkout, touched, new)
+            _write_journal(checkout, Journal(task_id, epoch, checkout.head, new, checkout.branch))
+            try:
+                move.prepare(checkout.head, new)
                 words = ("read-tree", "-m", "-u", checkout.head, new)
                 checkout.git.do(beside, *words, timeout=LONG_TIMEOUT_SECONDS)
                 _install_index(checkout)
                 move()
-        except AgentqError:
-            _put_back(checkout, touched)
-            forget(checkout)
-            raise
+            except AgentqError:
+                _put_back(checkout, touched)
+                forget(checkout)
+                raise
     finally:
         index_lock.unlink(missing_ok=True)
         (checkout.git_dir / _INDEX).unlink(missing_ok=True)
@@ -142,7 +143,8 @@ def _go_on(checkout: Checkout, journal: Journal) -> None:
                 "Move these files elsewhere, then repeat `agentq apply`: it brings it to its end.",
                 code="interrupted",
             )
-        with _branch_locked(checkout, journal.old, journal.new) as move:
+        with closing(_HeadMove(checkout)) as move:
+            move.prepare(journal.old, journal.new)
             _write_all(checkout, beside, touched)
             _install_index(checkout)
             move()
@@ -292,19 +294,8 @@ def _is_edited(checkout: Checkout, path: TouchedPath) -> bool:
 # -- the branch ------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _branch_locked(checkout: Checkout, old: str, new: str) -> Iterator[_HeadMove]:
-    """Hold HEAD and its branch at `old`; calling what this gives moves them to `new`."""
-    move = _HeadMove(checkout)
-    try:
-        move.prepare(old, new)
-        yield move
-    finally:
-        move.close()
-
-
 class _HeadMove:
-    """A change of HEAD in two steps: locked and compared first, then done."""
+    """A change of HEAD and its branch in two steps: locked and compared first, then done."""
 
     def __init__(self, checkout: Checkout) -> None:
         self._checkout = checkout

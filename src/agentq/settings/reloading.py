@@ -6,6 +6,7 @@ lies in a workspace, whoever has put it there. What was said on the command line
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from agentq.core.digests import canonical_json
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.values import fields_of, is_value_class, replace
-from agentq.settings import read_file
+from agentq.settings import Settings, read_file
 from agentq.settings.roles import RoleSettings, checked, role_settings
 
 _DIGEST_CHARS = 16
@@ -98,6 +99,17 @@ def settings_digest(role: RoleSettings) -> str:
     import hashlib
 
     return hashlib.sha256(canonical_json(_plain(role))).hexdigest()[:_DIGEST_CHARS]
+
+
+def deciding_settings(settings: Settings) -> dict[str, str]:
+    """What of the settings decides who may do what: of each role a digest, and the rule of four
+    eyes. As they are in the file now; as they were read, where it cannot be read."""
+    found = settings
+    if settings.source.startswith("/"):
+        with contextlib.suppress(AgentqError):
+            found = read_file(Path(settings.source))
+    roles = {f"role {name}": settings_digest(each) for name, each in found.workers.items()}
+    return {**roles, "four_eyes": str(found.four_eyes)}
 
 
 def _plain(value: Any) -> Any:

@@ -191,7 +191,7 @@ def known_role(settings: Settings, role: str) -> RoleSettings | None:
     """What agentq.toml or a profile says of a role; None if neither does. Raises `Invalid` if the
     profile of that name cannot be used."""
     found = settings.workers.get(role)
-    if found is None:
+    if found is None and settings.agents_folder.is_dir():
         from agentq.settings.profiles import agent_of_role
 
         profile = agent_of_role(settings.agents_folder, role)

@@ -27,7 +27,7 @@ def conversation(service: Service, who: Principal, query: Mapping[str, str]) -> 
     data, before = _newest(service, who, task.id, epoch)
     reader = ConversationReader(task.id, epoch)
     entries: deque[dict[str, str]] = deque(maxlen=_ENTRIES_MAX)
-    lines = data.split(b"\n")
+    lines = data.removesuffix(b"\n").split(b"\n") if data else []
     # The beginning may be the end of a line that is not here.
     for line in lines[1:] if before else lines:
         entries.extend({"kind": str(each.kind), "text": each.text} for each in reader.line(line))

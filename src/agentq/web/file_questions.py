@@ -81,6 +81,9 @@ class FileQuestions:
         known = {each.name: each.profile for each in files if each.profile is not None}
         wakes = wake_standings(service, who, known)
         counts = service.stats(who).by_role
+        seen: dict[str, int] = {}
+        for worker in service.workers(who):
+            seen[worker.role] = max(seen.get(worker.role, 0), worker.seen_at)
         listed: list[dict[str, Any]] = []
         for place, file in enumerate(files):
             profile = known.get(file.name)
@@ -97,6 +100,7 @@ class FileQuestions:
                 "name": file.name, "manager": profile.manager, "description": profile.description,
                 "tool": profile.settings.agent_name, "roles": profile.roles, "zone": profile.zone,
                 "budget_usd": profile.settings.budget.usd,
+                "seen_at": max((seen.get(role, 0) for role in profile.roles), default=0),
                 "tasks": tasks, "inbox": None if items is None else len(items),
                 "wakes": asdict(standing) if standing is not None else None,
             })  # fmt: skip

@@ -50,12 +50,13 @@ def shell_page(who: Principal, csrf: str) -> Response:
         f'<script type="module" src="{assets.address("app.js")}"></script></head>'
         '<body><a class="skip" href="#main">Skip to the content</a>'
         f'<header class="top"><a class="brand" href="#/">agentq</a><nav aria-label="Views">{links}'
-        '</nav><span id="link" class="link" role="status">connecting …</span>'
+        '</nav><span id="proved" class="link proved-line" hidden></span>'
+        '<span id="link" class="link" role="status">connecting …</span>'
         '<button id="keys" type="button" class="quiet" aria-label="Keyboard shortcuts">?</button>'
         '<form method="post" action="logout" class="out">'
         f'<input type="hidden" name="csrf_token" value="{escape(csrf)}">'
         '<button type="submit" class="quiet">'
-        f"{escape(who.name)}, log out</button></form></header>"
+        f'<span class="name">{escape(who.name)}, </span>log out</button></form></header>'
         '<main id="main" tabindex="-1"><h1 class="unseen">agentq</h1>'
         "<noscript>The board needs JavaScript. `agentq status` shows the same.</noscript></main>"
         '<div id="toasts" role="status" aria-live="polite"></div></body></html>\n'

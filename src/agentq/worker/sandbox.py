@@ -2,7 +2,7 @@
 
 The disk looks the same inside, so that tools, interpreters and certificates are found where they
 always are; only the workspace and the paths named in the settings can be written, and `/tmp` is a
-private, empty one.
+private one, empty but for agentq itself if it is installed there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from agentq.settings import FILE_NAME, MEMORY, Settings
 BWRAP_PROCESSES = 2
 
 _TRIAL_SECONDS = 20
+#: The folder that the package agentq is imported from.
+_PACKAGES = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ def wrap(argv: Sequence[str], cwd: Path, sandbox: Sandbox, mark: str = "") -> tu
     folder = _real(cwd, "The workspace")
     words = [shutil.which("bwrap") or "bwrap", *_walls(sandbox)]
     writable = [_real(path, "The writable path") for path in sandbox.writable]
-    mounts = [(path, ["--bind", path, path]) for path in writable]
+    # The launcher that agents report by runs the interpreter of this program.
+    mounts = [(path, ["--ro-bind", path, path]) for path in _program_folders() if _is_in_tmp(path)]
+    mounts += [(path, ["--bind", path, path]) for path in writable]
     mounts.append((folder, ["--ro-bind" if sandbox.read_only else "--bind", folder, folder]))
     hidden = [os.path.realpath(path) for path in sandbox.hidden if path.exists()]
     mounts += [(path, _hide(path)) for path in hidden]
@@ -86,6 +91,15 @@ def wrap(argv: Sequence[str], cwd: Path, sandbox: Sandbox, mark: str = "") -> tu
 def _is_shown(mount: Sequence[str]) -> bool:
     """Whether a mount shows a path as it is; one that hides it may be `--ro-bind /dev/null` too."""
     return len(mount) == 3 and mount[1] == mount[2]
+
+
+def _program_folders() -> list[str]:
+    """Where agentq and its interpreter are installed."""
+    return [os.path.realpath(each) for each in (sys.prefix, sys.base_prefix, _PACKAGES)]
+
+
+def _is_in_tmp(path: str) -> bool:
+    return path.startswith("/tmp/")  # noqa: S108
 
 
 def _walls(sandbox: Sandbox) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.client.task_input.specs import draft
+from agentq.contracts.service_values import NextAttempt
 from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused, Stale
 from agentq.core.limits import DATA_CHARS_MAX
@@ -35,27 +36,53 @@ RUN_TYPE = "run"
 LEASE_MS = 20_000
 #: How many are claimed in one transaction.
 RUNS_AT_ONCE = 20
+_AT_ANY_TIME = 1 << 62
 #: What is wrong with a workflow, and nothing that would pass by itself.
 _FAULTS = (Invalid, NotFound, Conflict, Refused)
 
 
-def advance_runs(service: Service, folder: Path, holder: str) -> int:
-    """Advance every run that has something to do; how many there were."""
+def advance_runs(service: Service, folder: Path, holder: str, *, claim_first: bool = False) -> int:
+    """Advance every run that has something to do; how many there were.
+
+    Those that go on do so in one transaction each, which claims the run, submits its steps and
+    leaves; the others are claimed before anything is done. With `claim_first` all are: then a run
+    that kills whoever looks at it is known to have done so.
+    """
+    advanced = 0
+    if not claim_first:
+        ready = service.most_urgent_ready(SYSTEM, RUN_ROLE, RUNS_AT_ONCE, _AT_ANY_TIME)
+        advanced = sum(_go_on(service, folder, run, holder) for run in ready)
+        if ready and advanced == len(ready):
+            return advanced
     runs = service.claim(SYSTEM, RUN_ROLE, RUNS_AT_ONCE, holder, LEASE_MS)
     for run in runs:
         try:
             advance(service, folder, run)
         except Stale:
             log.info("run %s: another process has it now", run.id)
-    return len(runs)
+    return advanced + len(runs)
+
+
+def _go_on(service: Service, folder: Path, run: Task, holder: str) -> bool:
+    """Take one step with a run that is ready, as nobody's, in one transaction: False if that is
+    not all it takes, or was refused. Whoever claims it then finds the same reasons."""
+    try:
+        found = planned(service, folder, run)
+        if found.failure or found.is_over:
+            return False
+        begin = NextAttempt(run.id, run.epoch + 1, RUN_ROLE, holder, run.version)
+        _submit(service, run, found, SYSTEM, begin)
+    except (*_FAULTS, Stale):
+        return False
+    return True
 
 
 def advance(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) -> None:
     """Take one step with a run that is held: submit what can start, then yield or end it."""
     try:
         found = planned(service, folder, run, who)
-        goes_on = not (found.failure or found.is_over)
-        _submit(service, run, found, who, leave="any" if goes_on else "")
+        if not (found.failure or found.is_over):
+            _submit(service, run, found, who)
     except Stale:
         raise
     except _FAULTS as error:
@@ -69,8 +96,6 @@ def advance(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) 
     elif found.is_over:
         log.info("run %s: complete", run.id)
         service.complete(who, run.id, run.epoch, _summary(found), data=_results(found))
-    elif not found.submit:
-        service.yield_attempt(who, run.id, run.epoch, "any")
 
 
 def planned(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) -> Plan:
@@ -100,14 +125,17 @@ def steps_of(service: Service, run: Task, who: Principal = SYSTEM) -> list[Task]
     return list(service.tasks_by_id(who, ids).values()) if ids else []
 
 
-def _submit(service: Service, run: Task, found: Plan, who: Principal, leave: str = "") -> None:
+def _submit(
+    service: Service, run: Task, found: Plan, who: Principal, begin: NextAttempt | None = None
+) -> None:
+    """Submit what can start and leave, until one of the steps is over."""
     drafts = [draft({**fields, "from": RUN_ROLE}) for fields in found.submit]
-    if not drafts:
-        return
     contexts = {name: text for each in drafts for name, text in each.contexts.items()}
     specs = [each.spec for each in drafts]
-    service.submit(who, specs, contexts, under=(run.id, run.epoch), leave=leave)
-    log.info("run %s: submitted %s", run.id, ", ".join(_names(specs)))
+    under = None if begin else (run.id, run.epoch)
+    service.submit(who, specs, contexts, under=under, leave="any", begin=begin)
+    if specs:
+        log.info("run %s: submitted %s", run.id, ", ".join(_names(specs)))
 
 
 def _names(specs: Sequence[object]) -> list[str]:

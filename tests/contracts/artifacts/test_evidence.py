@@ -234,6 +234,17 @@ def test_a_large_result(store: ArtifactStore) -> None:
         store.publish_result("task-1", 2, "result.md", other.sha256)
 
 
+def test_a_result_is_published_again_once_its_evidence_was_checked(store: ArtifactStore) -> None:
+    stored = store.put("task-1", 1, "result.md", b"first")
+    other = store.put("task-1", 2, "result.md", b"second")
+    store.publish_result("task-1", 1, "result.md", stored.sha256)
+    with pytest.raises(Damaged):
+        store.publish_result("task-1", 2, "result.md", stored.sha256, again=True)
+    assert store.result("task-1", stored.sha256) == b"first"
+    store.publish_result("task-1", 2, "result.md", other.sha256, again=True)
+    assert store.result("task-1", other.sha256) == b"second"
+
+
 # ---- removing -----------------------------------------------------------------------------------
 
 

@@ -53,6 +53,9 @@ NATURAL = {
     "prune": "what is deleted stays deleted; the second time there is less to count",
     "revoke_token": "one that was revoked before stays as it was",
     "open_lanes": "they are open",
+    "seal": "another one is over nothing more",
+    "sign_seal": "the same signature is there already",
+    "repair": "what is repaired is not wrong any more",
     "replay_delivery": "it waits; the second time it did so before",
     "enable_webhook": "it is enabled, and an event is skipped only if it has just failed",
     "tick": "time that was applied is not applied again",
@@ -154,6 +157,12 @@ def _too_late(s: Service, tag: str) -> Arguments:
 def _in_a_tree(s: Service, tag: str) -> Arguments:
     submit(s, f"{tag}-root", tag, tree_budget=Usage(usd=10))
     return _attempt(claimed(s, tag, tag, parent=f"{tag}-root")) | {"cost": Usage(usd=1)}
+
+
+def _sealed(service: Service, tag: str) -> Arguments:
+    seal = service.seal(SYSTEM)
+    assert seal is not None
+    return {"digest": seal.digest, "signature": tag}
 
 
 def _token(s: Service, tag: str) -> Arguments:
@@ -271,6 +280,9 @@ CASES: tuple[Case, ...] = (
     Case("create_token", lambda s, tag: {"name": tag, "scopes": ["read"]}),
     Case("revoke_token", _token),
     Case("open_lanes", lambda s, tag: {"lanes": ["results"]}),
+    Case("seal", lambda s, tag: {}),
+    Case("sign_seal", _sealed),
+    Case("repair", lambda s, tag: {}),
     Case("replay_delivery", _delivery),
     Case("enable_webhook", _target),
     Case("tick", lambda s, tag: {}),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agentq.contracts.service import Service
-from agentq.contracts.service_values import Completion
+from agentq.contracts.service_values import Completion, NextAttempt
 from agentq.core import access
-from agentq.core.errors import Invalid, NotFound, Refused, Stale
+from agentq.core.errors import Conflict, Invalid, NotFound, Refused, Stale
+from agentq.core.limits import RoleLimits
 from agentq.core.scopes import principal_of_scopes
 from agentq.core.states import State
 from agentq.core.task import Gates, Spec, Task
+from agentq.core.values import replace
 from tests.contracts.service.people import (
     ANN,
     COORDINATOR,
@@ -31,6 +33,10 @@ def with_children(service: Service, *names: str) -> Task:
     own = claimed(service)
     service.submit(attempt_at(own), [spec(name, "helper") for name in names])
     return service.task(ANN, own.id)
+
+
+def next_attempt(ready: Task) -> NextAttempt:
+    return NextAttempt(ready.id, ready.epoch + 1, ready.to, "host:1", ready.version)
 
 
 def done(service: Service, task_id: str) -> Task:
@@ -73,6 +79,56 @@ class TestChildren:
             service.submit(attempt_at(own), [spec("a", "helper")], leave="all")
         done(service, "a")
         assert service.task(ANN, own.id).state is State.READY
+
+    def test_an_attempt_begins_and_leaves_in_the_transaction_that_brings_its_children(
+        self, service: Service
+    ) -> None:
+        ready = submit(service)
+        begin = next_attempt(ready)
+        service.submit(WORKER, [spec("a", "helper")], leave="all", begin=begin)
+        left = service.task(ANN, ready.id)
+        assert (left.state, left.epoch, left.details.children) == (State.PENDING, 1, ("a",))
+        kinds = [entry.event.kind for entry in service.history(ANN, ready.id)]
+        assert kinds == ["submitted", "claimed", "children_submitted", "yielded"]
+        # What the lost answer of the first one would have said: nobody can claim it now.
+        with pytest.raises(Refused, match="cannot be claimed now") as caught:
+            service.submit(WORKER, [spec("a", "helper")], leave="all", begin=begin)
+        assert caught.value.code == "not_ready"
+        done(service, "a")
+        # It may also wait for what it has submitted before.
+        submitted = service.claim(WORKER, "builder", 1, "host:1", LEASE_MS)[0]
+        service.submit(attempt_at(submitted), [spec("b", "helper"), spec("c", "helper")])
+        service.yield_attempt(WORKER, ready.id, 2, wait="any")
+        done(service, "b")
+        assert service.submit(
+            WORKER, [], leave="any", begin=next_attempt(service.task(ANN, ready.id))
+        ) == []  # fmt: skip
+        assert service.task(ANN, ready.id).details.yielded == "any"
+
+    def test_an_attempt_that_cannot_begin_submits_nothing(self, service: Service) -> None:
+        ready = submit(service)
+        begin = next_attempt(ready)
+        service.comment(ANN, ready.id, "one more thing")
+        refused: list[tuple[access.Principal, NextAttempt, str, type[Exception]]] = [
+            (WORKER, begin, "all", Conflict),  # it has changed since
+            (ANN, replace(begin, version=2, role="helper"), "all", Refused),
+            (WORKER, replace(begin, version=2, epoch=2), "all", Stale),
+            (WORKER, replace(begin, version=2, holder=""), "all", Invalid),
+            (ANN, replace(begin, version=2, role="no role"), "all", Invalid),
+            (WORKER, replace(begin, version=2), "", Invalid),  # nobody would renew its lease
+            (COORDINATOR, replace(begin, version=2), "all", Refused),
+            (attempt_at(ready), replace(begin, version=2), "all", Refused),
+        ]
+        for who, each, leave, error in refused:
+            with pytest.raises(error):
+                service.submit(who, [spec("a", "helper")], leave=leave, begin=each)
+        assert not service.tasks_by_id(ANN, ["a"])
+        assert service.task(ANN, ready.id).state is State.READY
+        service.set_limits(ANN, "builder", RoleLimits(paused=True))
+        with pytest.raises(Refused, match="no room"):
+            service.submit(
+                WORKER, [spec("a", "helper")], leave="all", begin=replace(begin, version=2)
+            )
 
     def test_one_that_cannot_leave_submits_nothing_either(self, service: Service) -> None:
         own = claimed(service)

@@ -12,6 +12,7 @@ linked to its name: linking never replaces, so what is visible is complete and s
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 
 from agentq.artifacts.digests import Measured, sha256_of
@@ -27,6 +28,7 @@ from agentq.artifacts.files.disk import (
     open_plain,
     write_new,
 )
+from agentq.artifacts.files.listing import list_files
 from agentq.artifacts.files.live_logs import LiveLogs
 from agentq.artifacts.files.recorded import RecordedFiles, is_there
 from agentq.artifacts.files.removal import remove_file, remove_old, remove_tree
@@ -41,7 +43,7 @@ from agentq.artifacts.names import (
 )
 from agentq.artifacts.sources import reading
 from agentq.artifacts.store_base import ARTIFACTS, RESULTS, ArtifactStoreBase
-from agentq.contracts.artifacts import Source, Stored, Uploaded, UploadLink
+from agentq.contracts.artifacts import FoundFile, Source, Stored, Uploaded, UploadLink
 from agentq.core.errors import Refused, Unavailable
 from agentq.private_files import FIXED_MODE, OTHERS
 
@@ -100,12 +102,17 @@ class FileArtifacts(ArtifactStoreBase):
 
     # ---- the result of a task -------------------------------------------------------------------
 
-    def publish_result(self, task_id: str, epoch: int, name: str, sha256: str) -> None:
+    def publish_result(
+        self, task_id: str, epoch: int, name: str, sha256: str, *, again: bool = False
+    ) -> None:
         evidence, result = self._evidence(task_id, epoch, name), self._result(task_id)
-        if is_there(result):
+        if is_there(result) and not again:
             _same_or_conflict(result, check_sha256(sha256))
             return
         with self._records.open(evidence, check_sha256(sha256)) as file:
+            if again:
+                with disk_errors(f"remove the result {result.path}"):
+                    remove_tree(self._root, result.folders, result.name)
             self._publish(file.fileno(), evidence, result, sha256)
 
     def _publish(
@@ -128,6 +135,10 @@ class FileArtifacts(ArtifactStoreBase):
             os.fsync(results)
 
     # ---- the whole ------------------------------------------------------------------------------
+
+    def listing(self) -> Iterator[FoundFile]:
+        with disk_errors(f"list the files below {self._root}"):
+            yield from list_files(self._root)
 
     def _remove_evidence(self, task_id: str) -> None:
         with disk_errors(f"remove the files of task {task_id} below {self._root}"):
@@ -166,19 +177,29 @@ def _keep_only_the_same(folder: int, place: ArtifactLocation, sha256: str) -> No
     try:
         if digest_of(file) != sha256:
             raise place.taken("Evidence is never overwritten: use another name.")
-        state = os.fstat(file)
-        open_to_others = state.st_mode & OTHERS and state.st_uid == os.geteuid()
-        if state.st_mode & 0o222 or open_to_others:  # an agent wrote it straight to its place
-            os.fchmod(file, FIXED_MODE)
-        os.fsync(file)
+        _make_lasting(file)
     finally:
         os.close(file)
+
+
+def _make_lasting(file: int) -> None:
+    state = os.fstat(file)
+    open_to_others = state.st_mode & OTHERS and state.st_uid == os.geteuid()
+    if state.st_mode & 0o222 or open_to_others:  # an agent wrote it straight to its place
+        os.fchmod(file, FIXED_MODE)
+    os.fsync(file)
 
 
 def _same_or_conflict(place: ArtifactLocation, sha256: str) -> None:
     with disk_errors(f"read the file {place.path}"), open_folder(place.root, place.folders) as at:
         if not has_digest(at, place.name, sha256):
             raise place.taken("A result is published once. `agentq verify` shows what differs.")
+        file = open_plain(at, place.name)
+        try:
+            if os.fstat(file).st_uid == os.geteuid():
+                _make_lasting(file)
+        finally:
+            os.close(file)
 
 
 def _no_uploads() -> Refused:

@@ -33,8 +33,9 @@ from agentq.artifacts.s3.errors import store_errors
 from agentq.artifacts.s3.live_logs import LiveObjects
 from agentq.artifacts.s3.recorded import RecordedObjects
 from agentq.artifacts.sources import reading
-from agentq.artifacts.store_base import ARTIFACTS, ArtifactStoreBase
-from agentq.contracts.artifacts import Source, Stored, Uploaded, UploadLink
+from agentq.artifacts.staged_contexts import EDITED
+from agentq.artifacts.store_base import ARTIFACTS, RESULTS, ArtifactStoreBase
+from agentq.contracts.artifacts import FoundFile, Source, Stored, Uploaded, UploadLink
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 
 _PROBES = "probes"
@@ -174,9 +175,15 @@ class ObjectArtifacts(ArtifactStoreBase):
 
     # ---- the result of a task -------------------------------------------------------------------
 
-    def publish_result(self, task_id: str, epoch: int, name: str, sha256: str) -> None:
+    def publish_result(
+        self, task_id: str, epoch: int, name: str, sha256: str, *, again: bool = False
+    ) -> None:
         evidence, result = self._evidence(task_id, epoch, name), self._result(task_id)
         check_sha256(sha256)
+        if again:
+            self._objects.check(evidence, sha256)
+            with store_errors(f"remove the result {result.path}"):
+                self._bucket.delete([result.key])
         with store_errors(f"publish the result {result.path}"):
             there = self._bucket.find(result.key)
         if there is None:
@@ -201,6 +208,13 @@ class ObjectArtifacts(ArtifactStoreBase):
         return True
 
     # ---- the whole ------------------------------------------------------------------------------
+
+    def listing(self) -> Iterator[FoundFile]:
+        with store_errors(f"list the files below {self._root}"):
+            for folder in (ARTIFACTS, "/".join(RESULTS), "/".join(EDITED)):
+                for entry in self._bucket.entries(folder, _LISTED_MAX):
+                    if not is_temporary(entry.key.rpartition("/")[2]):
+                        yield FoundFile(entry.key, entry.size)
 
     def _remove_evidence(self, task_id: str) -> None:
         with store_errors(f"remove the files of task {task_id} below {self._root}"):

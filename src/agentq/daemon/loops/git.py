@@ -91,7 +91,7 @@ class GitLoop(PluginLoop[GitSettings, GitSettings]):
             self._give_up(effect, f"No pull request was opened: {result.error}")
         elif result.error:
             log_failure("git", carrier.process.name, carrier, result.error)
-            self.service.settle_outbox(SYSTEM, [], [effect])
+            self.retry(carrier, [effect])
         else:
             self._tell(settings, effect, result.value)
 

@@ -88,7 +88,7 @@ class KanbanLoop(PluginLoop[KanbanSettings, BoardSettings]):
             return [] if result.error else self._submit(board, result.value)
         effects: Sequence[OutboundEffect] = result.token
         if result.error and not result.final:
-            self.service.settle_outbox(SYSTEM, [], effects)
+            self.retry(carrier, effects)
         else:
             self.service.settle_outbox(SYSTEM, effects)
             self.tally.add("moved", 0 if result.error or not effects else 1)

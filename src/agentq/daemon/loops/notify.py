@@ -93,7 +93,7 @@ class NotifyLoop(PluginLoop[NotifySettings, NotifyTarget]):
             effects: Sequence[OutboundEffect] = result.token
             if result.error and not result.final:
                 log_failure("notify", target.name, carrier, result.error)
-                self.service.settle_outbox(SYSTEM, [], effects)
+                self.retry(carrier, effects)
                 self.tally.add("not taken", len(effects))
                 continue
             if result.error:

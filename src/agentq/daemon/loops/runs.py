@@ -29,9 +29,13 @@ class RunsLoop(Loop):
         self._service = service
         self._folder = folder
         self._holder = holder
+        #: Until a round has ended well: the process, or the round, before it may not have.
+        self._claim_first = True
 
     def run_once(self) -> float:
-        advanced = advance_runs(self._service, self._folder, self._holder)
+        claim_first, self._claim_first = self._claim_first, True
+        advanced = advance_runs(self._service, self._folder, self._holder, claim_first=claim_first)
+        self._claim_first = False
         self.tally.add("advanced", advanced)
         # Fewer than it could take: there are no more. One that becomes ready from now on rings.
-        return 0.0 if advanced == RUNS_AT_ONCE else _POLL_SECONDS
+        return 0.0 if advanced >= RUNS_AT_ONCE else _POLL_SECONDS

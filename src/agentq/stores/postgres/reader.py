@@ -211,10 +211,10 @@ class PostgresReader:
         return {row.name: row for row in rows}
 
     def lanes(self) -> frozenset[str]:
-        return frozenset(self._ask("lanes")[0][0].split())
+        return frozenset(" ".join(row[0] for row in self._ask("lanes")).split())
 
     def ledger_id(self) -> str:
-        return str(self._ask("ledger_id")[0][0])
+        return "".join(row[0] for row in self._ask("ledger_id"))
 
 
 def _listing(wanted: Filter) -> str:
@@ -225,7 +225,7 @@ def _listing(wanted: Filter) -> str:
 
 
 def task_row(row: Sequence[Any]) -> TaskRow:
-    return TaskRow(HotRow._make(row[:9]), SpecRow(row[0], row[9], row[10]))
+    return TaskRow(HotRow._make(row[:10]), SpecRow(row[0], row[10], row[11]))
 
 
 def log_row(row: Sequence[Any]) -> LogRow:

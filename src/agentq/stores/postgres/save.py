@@ -15,11 +15,12 @@ Named: TypeAlias = tuple[str, Mapping[str, object]]
 NOTIFY_BYTES_MAX = 7000
 
 _NEW = ("ids", "roles", "priorities", "states", "wake_ats", "ats", "memos", "flags", "bodies",
-        "kinds", "datas")  # fmt: skip
+        "kinds", "datas", "digests")  # fmt: skip
 _NEW_EFFECTS = ("effect_ids", "effect_numbers", "effect_lanes", "effect_payloads")
 _HOT = ("hot_keys", "hot_states", "hot_versions", "hot_epochs", "hot_wakes", "hot_ats",
-        "hot_holders", "hot_memos", "hot_flags")  # fmt: skip
-_EVENTS = ("keys", "versions", "ats", "kinds", "triggers", "states", "epochs", "datas")
+        "hot_holders", "hot_memos", "hot_flags", "hot_digests")  # fmt: skip
+_EVENTS = ("keys", "versions", "ats", "kinds", "triggers", "states", "epochs", "datas",
+           "digests")  # fmt: skip
 _EFFECTS = ("keys", "versions", "numbers", "lanes", "payloads")
 _DEDUP = ("names", "ids", "digests", "states", "expiries")
 _SPENDING = ("kinds", "names", "days", "usds", "tokens", "turns", "seconds", "estimates")
@@ -31,6 +32,7 @@ _TARGETS = ("names", "positions", "failures", "dues", "disabled", "sent", "lasts
 _SAMPLES = ("spans", "ats", "roles", "bodies")
 _SCHEDULES = ("names", "rules", "digests", "sinces", "nexts", "wakes", "lasts", "askeds",
               "rans", "pauseds", "problems", "fireds", "skippeds", "opens", "notes")  # fmt: skip
+_SYSTEM = ("numbers", "ats", "kinds", "subjects", "positions", "datas", "digests")
 _LEASES = ("names", "holders", "numbers", "expiries", "bodies")
 
 
@@ -54,6 +56,7 @@ def calls_of(
     `unlocked` the rows of those that were not locked, `records` the dedup records that were read.
     """
     written = [
+        *_rebuilt(changes),
         *_births(changes, lanes),
         *_steps(changes, versions, unlocked, lanes),
         *_new_dedup(changes.new_dedup),
@@ -61,6 +64,13 @@ def calls_of(
         *_surroundings(changes, lanes),
     ]
     return [Call(sql[name], values) for name, values in written]
+
+
+def _rebuilt(changes: Changes) -> Iterator[Named]:
+    if changes.rebuilt:
+        from agentq.stores.postgres.rebuilding import rebuild  # start-up: hardly anybody needs it
+
+        yield from rebuild(changes.rebuilt)
 
 
 def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
@@ -93,6 +103,9 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
 
 def _records(changes: Changes) -> Iterator[Named]:
     """Statements for what stands beside tasks and is locked by nobody."""
+    if changes.system:
+        count = len(changes.system)
+        yield "add_system_events", {**columns(_SYSTEM, changes.system), "count": count}
     if changes.samples:
         yield "save_samples", columns(_SAMPLES, changes.samples)
     if changes.hook_deliveries:
@@ -110,7 +123,7 @@ def _births(changes: Changes, lanes: str) -> Iterator[Named]:
     if not rows:
         return
     effects = [(row.id, *effect) for row in rows for effect in row.effects]
-    new = columns(_NEW, [row[:11] for row in rows])
+    new = columns(_NEW, [row[:12] for row in rows])
     yield "insert_tasks", {**new, **columns(_NEW_EFFECTS, effects), "known_lanes": lanes}
     edges = [(parent, row.id) for row in rows for parent in row.after]
     edges += [(row.id, each) for row in rows for each in row.awaited_by]

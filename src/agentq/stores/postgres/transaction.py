@@ -191,10 +191,10 @@ class PostgresTx(PostgresReader):
 
     def _hot_row(self, row: Sequence[Any]) -> HotRow:
         self._versions[row[0]] = row[2]
-        return HotRow._make(row[:9])
+        return HotRow._make(row[:10])
 
     def _task_row(self, row: Sequence[Any]) -> TaskRow:
-        return TaskRow(self._hot_row(row), SpecRow(row[0], row[9], row[10]))
+        return TaskRow(self._hot_row(row), SpecRow(row[0], row[10], row[11]))
 
     def lock(self, keys: Sequence[int], specs: dict[int, SpecRow] | None = None) -> list[HotRow]:
         if not keys:
@@ -373,7 +373,7 @@ class PostgresTx(PostgresReader):
 #: The parts of `Changes` that are rows.
 _WRITTEN = (
     "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "new_dedup",
-    "roles", "resources", "circuits", "leases", "tokens", "audit", "hook_deliveries",
+    "roles", "resources", "circuits", "leases", "tokens", "system", "audit", "hook_deliveries",
     "hook_outcomes", "webhook_targets", "released",
-    "schedules", "dropped_schedules", "samples",
+    "schedules", "dropped_schedules", "samples", "rebuilt",
 )  # fmt: skip

@@ -98,6 +98,15 @@ ON CONFLICT (provider) DO UPDATE SET open_until = excluded.open_until, reason = 
     opened_at = excluded.opened_at, opened_by = excluded.opened_by,
     failures = excluded.failures, probing = excluded.probing;
 
+-- name: drop_circuits
+DELETE FROM circuits WHERE provider = :name;
+
+-- name: drop_resources
+DELETE FROM resources WHERE name = :name;
+
+-- name: drop_tokens
+DELETE FROM tokens WHERE id = :name;
+
 -- name: tokens
 SELECT id, name, sha256, scopes, created_at, created_by, expires_at, revoked_at, revoked_by
 FROM tokens ORDER BY created_at, id;
@@ -202,3 +211,88 @@ ORDER BY span_ms, at, role;
 
 -- name: forget_samples
 DELETE FROM samples WHERE span_ms > 0 AND at < :samples_at - :samples_kept * span_ms;
+
+-- What is decided about no task. Seals are listed with the first that seals more than was asked for.
+
+-- name: system_events
+SELECT number, at, kind, subject, position, data, digest FROM system_events
+WHERE number > :number ORDER BY number LIMIT :at_most;
+
+-- name: last_system_event
+SELECT number, at, kind, subject, position, data, digest FROM system_events
+ORDER BY number DESC LIMIT 1;
+
+-- name: last_system_event_of
+SELECT number, at, kind, subject, position, data, digest FROM system_events
+WHERE kind = :kind ORDER BY number DESC LIMIT 1;
+
+-- name: tree_extras
+SELECT name, extra FROM trees ORDER BY name;
+
+-- name: last_seal
+SELECT number, at, kind, subject, position, data, digest FROM system_events
+WHERE kind = 'seal' ORDER BY position DESC, number DESC LIMIT 1;
+
+-- name: seals_between
+SELECT number, at, kind, subject, position, data, digest FROM system_events
+WHERE kind = 'seal' AND position >= :first AND position <= coalesce((
+    SELECT min(position) FROM system_events WHERE kind = 'seal' AND position >= :last), :last)
+ORDER BY position, number;
+
+-- What stands beside tasks, for a range of their keys: what the log implies is compared with it.
+
+-- name: addresses_between
+SELECT t.key, s.id, coalesce(r.name, ''), t.priority
+FROM tasks t JOIN specs s ON s.key = t.key LEFT JOIN roles r ON r.id = t.role
+WHERE t.key >= :first AND t.key <= :last ORDER BY t.key;
+
+-- name: edges_between
+SELECT e.child, e.parent, coalesce(s.id, ''), coalesce(s.body, '')
+FROM edges e LEFT JOIN specs s ON s.key = e.parent
+WHERE e.child >= :first AND e.child <= :last ORDER BY e.child, e.parent;
+
+-- name: dependents_between
+SELECT DISTINCT parent FROM edges WHERE parent >= :first AND parent <= :last ORDER BY parent;
+
+-- name: wants_between
+SELECT key, resource FROM wants WHERE key >= :first AND key <= :last ORDER BY key, resource;
+
+-- name: holds_between
+SELECT h.key, h.resource, h.place, coalesce(k.max_held, 0)
+FROM holds h LEFT JOIN resources k ON k.name = h.resource
+WHERE h.key >= :first AND h.key <= :last ORDER BY h.key, h.resource, h.place;
+
+-- name: members_between
+SELECT m.key, m.root, coalesce(r.name, '')
+FROM tree_members m LEFT JOIN trees r ON r.root = m.root
+WHERE m.key >= :first AND m.key <= :last ORDER BY m.key, m.root;
+
+-- name: trees_between
+SELECT root, name, budget, extra, spent, used_up FROM trees
+WHERE root >= :first AND root <= :last ORDER BY root;
+
+-- name: tree_costs_between
+SELECT m.root, t.memo FROM tree_members m JOIN tasks t ON t.key = m.key
+WHERE m.root >= :first AND m.root <= :last ORDER BY m.root, m.key;
+
+-- name: artifacts_between
+SELECT key, epoch, name, size, sha256, media_type, at FROM artifacts
+WHERE key >= :first AND key <= :last ORDER BY key, epoch, name;
+
+-- name: outbox_between
+SELECT key, version, number, lane, payload FROM outbox WHERE key >= :first AND key <= :last
+ORDER BY key, version, number, lane, sequence;
+
+-- name: dedup_between
+SELECT s.key, d.name, d.digest, d.state, d.expires_at FROM specs s JOIN dedup d ON d.task_id = s.id
+WHERE s.key >= :first AND s.key <= :last ORDER BY s.key, d.name;
+
+-- name: lost_names
+SELECT d.name, d.task_id FROM dedup d
+WHERE (d.name LIKE 'id:%' OR d.name LIKE 'key:%')
+  AND NOT EXISTS (SELECT 1 FROM specs s WHERE s.id = d.task_id)
+ORDER BY d.name LIMIT :limit;
+
+-- name: all_spending
+SELECT kind, name, day, usd, tokens, turns, seconds, estimated FROM spending
+ORDER BY kind, name, day;

@@ -204,19 +204,19 @@ UPDATE outbox SET due_at = :until::bigint, tries = tries + 1 WHERE sequence IN (
 SELECT id, key FROM specs WHERE id = ANY (:ids::text[]) ORDER BY id;
 
 -- name: tasks
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
        s.submitted_at, s.body
 FROM unnest(:keys::bigint[]) WITH ORDINALITY AS wanted (key, nth)
 JOIN tasks t ON t.key = wanted.key JOIN specs s ON s.key = t.key
 ORDER BY wanted.nth;
 
 -- name: tasks_named
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
        s.submitted_at, s.body
 FROM specs s JOIN tasks t ON t.key = s.key WHERE s.id = ANY (:ids::text[]) ORDER BY t.key;
 
 -- name: list_newest
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
        s.submitted_at, s.body
 FROM tasks t JOIN specs s ON s.key = t.key
 WHERE (:key::bigint = 0 OR t.key < :key::bigint)
@@ -236,7 +236,7 @@ WHERE (:key::bigint = 0 OR t.key < :key::bigint)
 ORDER BY t.key DESC LIMIT :count::bigint;
 
 -- name: list_oldest
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
        s.submitted_at, s.body
 FROM tasks t JOIN specs s ON s.key = t.key
 WHERE t.key > :key::bigint
@@ -258,7 +258,7 @@ ORDER BY t.key LIMIT :count::bigint;
 -- The same where what is not over is asked for, by those few: the specs of all tasks are not read.
 
 -- name: list_oldest_live
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
        s.submitted_at, s.body
 FROM (SELECT * FROM tasks WHERE state < 5 AND key > :key::bigint OFFSET 0) AS t
 CROSS JOIN LATERAL (SELECT * FROM specs WHERE specs.key = t.key OFFSET 0) AS s
@@ -293,7 +293,7 @@ WITH RECURSIVE walk (key, nth) AS (
     SELECT t.* FROM walk w
     CROSS JOIN LATERAL (SELECT * FROM tasks WHERE key = w.key LIMIT 1) AS t
 )
-SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags, p.digest,
        s.submitted_at, s.body
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
@@ -311,7 +311,7 @@ WITH RECURSIVE walk (key, nth) AS (
     SELECT t.* FROM walk w
     CROSS JOIN LATERAL (SELECT * FROM tasks WHERE key = w.key LIMIT 1) AS t
 )
-SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags, p.digest,
        s.submitted_at, s.body
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
@@ -330,7 +330,7 @@ WITH RECURSIVE walk (key, nth) AS (
     SELECT t.* FROM walk w
     CROSS JOIN LATERAL (SELECT * FROM tasks WHERE key = w.key LIMIT 1) AS t
 )
-SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags, p.digest,
        s.submitted_at, s.body
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
@@ -346,7 +346,7 @@ WITH picked AS MATERIALIZED (
       AND (priority, key) > (:priority::smallint, :key::bigint)
     ORDER BY priority, key LIMIT :count::bigint
 )
-SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags, p.digest,
        s.submitted_at, s.body
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
@@ -354,7 +354,7 @@ ORDER BY p.priority, p.key;
 
 -- name: history
 SELECT coalesce(l.position, 0), s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch,
-       e.data
+       e.data, e.digest
 FROM events e JOIN specs s ON s.key = e.key
 LEFT JOIN log l ON l.key = e.key AND l.version = e.version
 WHERE e.key = ANY (:keys::bigint[]) ORDER BY e.key, e.version;
@@ -364,7 +364,8 @@ WITH places AS MATERIALIZED (
     SELECT position, key, version FROM log WHERE position > :position::bigint
     ORDER BY position LIMIT :count::bigint
 )
-SELECT l.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
+SELECT l.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data,
+       e.digest
 FROM places l
 CROSS JOIN LATERAL (
     SELECT * FROM events WHERE key = l.key AND version = l.version LIMIT 1) AS e
@@ -408,7 +409,23 @@ WHERE NOT EXISTS (SELECT 1 FROM log l WHERE l.key = e.key AND l.version = e.vers
 UNION
 SELECT l.key FROM log l
 WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.key = l.key AND e.version = l.version)
+UNION
+SELECT l.key FROM log l CROSS JOIN head h WHERE l.position < 1 OR l.position > h.position
+UNION
+SELECT u.key FROM unnumbered u
+WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.key = u.key AND e.version = u.version)
+   OR EXISTS (SELECT 1 FROM log l WHERE l.key = u.key AND l.version = u.version)
+   OR EXISTS (SELECT 1 FROM unnumbered o
+              WHERE o.key = u.key AND o.version = u.version AND o.sequence <> u.sequence)
 LIMIT :count;
+
+-- name: ledger_counts
+SELECT (SELECT count(*) FROM specs),
+       coalesce(pg_sequence_last_value('task_keys'::regclass), 0),
+       (SELECT count(*) FROM log),
+       position,
+       (SELECT count(*) FROM outbox WHERE lane = 'submissions')
+FROM head;
 
 -- name: edges_of
 SELECT parent, child FROM edges WHERE parent = ANY (:keys::bigint[])
@@ -467,11 +484,11 @@ SELECT name, holder, term, expires_at, body FROM terms WHERE name = ANY (:names:
 ORDER BY name FOR UPDATE;
 
 -- name: lock
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest
 FROM tasks t WHERE t.key = ANY (:keys::bigint[]) ORDER BY t.key FOR UPDATE;
 
 -- name: lock_tasks
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
        s.submitted_at, s.body
 FROM tasks t JOIN specs s ON s.key = t.key
 WHERE t.key = ANY (:keys::bigint[]) ORDER BY t.key FOR UPDATE OF t;
@@ -480,7 +497,7 @@ WHERE t.key = ANY (:keys::bigint[]) ORDER BY t.key FOR UPDATE OF t;
 
 -- name: pick
 WITH picked AS MATERIALIZED (
-    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
            t.priority
     FROM tasks t
     WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
@@ -506,7 +523,7 @@ WITH picked AS MATERIALIZED (
                 floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))))
     ORDER BY t.priority, t.key LIMIT :count::bigint FOR UPDATE OF t SKIP LOCKED
 )
-SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags, p.digest,
        s.submitted_at, s.body
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
@@ -514,7 +531,7 @@ ORDER BY p.priority, p.key;
 
 -- name: pick_named
 WITH picked AS MATERIALIZED (
-    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
            s.submitted_at, s.body, w.nth
     FROM unnest(:ids::text[]) WITH ORDINALITY AS w (id, nth)
     CROSS JOIN LATERAL (SELECT key, submitted_at, body FROM specs WHERE id = w.id LIMIT 1) AS s
@@ -534,12 +551,12 @@ WITH picked AS MATERIALIZED (
           WHERE m.key = t.key AND r.used_up = 1))
     ORDER BY t.key FOR UPDATE OF t SKIP LOCKED
 )
-SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, submitted_at, body
+SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, digest, submitted_at, body
 FROM picked ORDER BY nth;
 
 -- name: pick_after
 WITH picked AS MATERIALIZED (
-    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest,
            t.priority
     FROM tasks t
     WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
@@ -558,7 +575,7 @@ WITH picked AS MATERIALIZED (
           WHERE m.key = t.key AND r.used_up = 1))
     ORDER BY t.priority, t.key LIMIT :count::bigint FOR UPDATE OF t SKIP LOCKED
 )
-SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags, p.digest,
        s.submitted_at, s.body
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
@@ -566,11 +583,11 @@ ORDER BY p.priority, p.key;
 
 -- name: due
 WITH picked AS MATERIALIZED (
-    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags
+    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags, t.digest
     FROM tasks t WHERE t.wake_at > 0 AND t.wake_at <= :now::bigint
     ORDER BY t.wake_at, t.key LIMIT :count::bigint FOR UPDATE SKIP LOCKED
 )
-SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags, p.digest,
        s.submitted_at, s.body
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
@@ -600,17 +617,17 @@ WITH new AS MATERIALIZED (
                unnest(:wake_ats::bigint[]) AS wake_at, unnest(:ats::bigint[]) AS at,
                unnest(:memos::text[]) AS memo, unnest(:flags::bigint[]) AS flags,
                unnest(:bodies::text[]) AS body, unnest(:kinds::text[]) AS kind,
-               unnest(:datas::text[]) AS data
+               unnest(:datas::text[]) AS data, unnest(:digests::text[]) AS digest
     ) AS u
 ), s AS (
     INSERT INTO specs (key, id, submitted_at, body) SELECT key, id, at, body FROM new
 ), t AS (
     INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
-                       memo, flags)
-    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags FROM new
+                       memo, flags, digest)
+    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags, digest FROM new
 ), e AS (
-    INSERT INTO events (key, version, at, kind, trigger, state, epoch, data)
-    SELECT key, 1, at, kind, 'Submit', state, 0, data FROM new
+    INSERT INTO events (key, version, at, kind, trigger, state, epoch, data, digest)
+    SELECT key, 1, at, kind, 'Submit', state, 0, data, digest FROM new
 ), n AS (
     INSERT INTO unnumbered (key, version) SELECT key, 1 FROM new
 ), o AS (
@@ -629,19 +646,21 @@ WITH u AS MATERIALIZED (
            unnest(:hot_versions::bigint[]) AS version, unnest(:hot_epochs::bigint[]) AS epoch,
            unnest(:hot_wakes::bigint[]) AS wake_at, unnest(:hot_ats::bigint[]) AS at,
            unnest(:hot_holders::text[]) AS holder, unnest(:hot_memos::text[]) AS memo,
-           unnest(:hot_flags::bigint[]) AS flags, unnest(:old_versions::bigint[]) AS old_version,
+           unnest(:hot_flags::bigint[]) AS flags, unnest(:hot_digests::text[]) AS digest,
+           unnest(:old_versions::bigint[]) AS old_version,
            unnest(:old_wakes::bigint[]) AS old_wake, unnest(:old_flags::bigint[]) AS old_flags
 ), changed AS (
     UPDATE tasks t SET state = u.state, version = u.version, epoch = u.epoch, wake_at = u.wake_at,
-        updated_at = u.at, holder = u.holder, memo = u.memo, flags = u.flags
+        updated_at = u.at, holder = u.holder, memo = u.memo, flags = u.flags,
+        digest = u.digest
     FROM u WHERE t.key = u.key AND t.version = u.old_version
       AND (u.old_wake < 0 OR (t.wake_at = u.old_wake AND t.flags = u.old_flags))
     RETURNING 1
 ), e AS (
-    INSERT INTO events (key, version, at, kind, trigger, state, epoch, data)
+    INSERT INTO events (key, version, at, kind, trigger, state, epoch, data, digest)
     SELECT unnest(:keys::bigint[]), unnest(:versions::bigint[]), unnest(:ats::bigint[]),
            unnest(:kinds::text[]), unnest(:triggers::text[]), unnest(:states::bigint[]),
-           unnest(:epochs::bigint[]), unnest(:datas::text[])
+           unnest(:epochs::bigint[]), unnest(:datas::text[]), unnest(:digests::text[])
 ), n AS (
     INSERT INTO unnumbered (key, version)
     SELECT unnest(:keys::bigint[]), unnest(:versions::bigint[])
@@ -689,6 +708,44 @@ UPDATE trees t SET budget = u.budget, extra = u.extra, spent = u.spent, used_up 
 FROM unnest(:roots::bigint[], :budgets::text[], :extras::text[], :spents::text[],
             :used_ups::bigint[]) AS u (root, budget, extra, spent, used_up)
 WHERE t.root = u.root;
+
+-- What `agentq repair` writes: what is there is deleted first, by a statement of its own.
+
+-- name: clear_beside
+WITH w AS (DELETE FROM wants WHERE key = :key::bigint),
+     h AS (DELETE FROM holds WHERE key = :key::bigint),
+     m AS (DELETE FROM tree_members WHERE key = :key::bigint),
+     a AS (DELETE FROM artifacts WHERE key = :key::bigint)
+DELETE FROM edges WHERE child = :key::bigint;
+
+-- name: clear_dependents
+DELETE FROM edges WHERE parent = :key::bigint;
+
+-- name: rebuild_task
+UPDATE tasks SET state = :state::bigint, version = :version::bigint, epoch = :epoch::bigint,
+    wake_at = :wake_at::bigint, updated_at = :updated_at::bigint, holder = :holder::text,
+    memo = :memo::text, flags = :flags::bigint, digest = :digest::text, role = :role::bigint,
+    priority = :priority::bigint
+WHERE key = :key::bigint;
+
+-- name: rebuild_beside
+WITH e AS (INSERT INTO edges (parent, child) SELECT unnest(:parents::bigint[]), :key::bigint),
+     w AS (INSERT INTO wants (key, resource) SELECT :key::bigint, unnest(:wanted::text[])),
+     h AS (INSERT INTO holds (resource, place, key)
+           SELECT unnest(:held::text[]), unnest(:places::bigint[]), :key::bigint
+           ON CONFLICT (resource, place) DO NOTHING)
+INSERT INTO tree_members (key, root) SELECT :key::bigint, unnest(:roots::bigint[]);
+
+-- name: drop_tree
+DELETE FROM trees WHERE root = :root::bigint;
+
+-- name: drop_lone_tree
+DELETE FROM trees WHERE root = :root::bigint
+  AND NOT EXISTS (SELECT 1 FROM tree_members WHERE root = :root::bigint);
+
+-- name: insert_tree
+INSERT INTO trees (root, name, budget, extra, spent, used_up)
+VALUES (:root::bigint, :name::text, :budget::text, :extra::text, :spent::text, :used_up::bigint);
 
 -- A root is known by its key, or is new and known by its id.
 
@@ -900,3 +957,17 @@ ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, digest = excluded.digest,
 
 -- name: drop_schedules
 DELETE FROM schedules WHERE name = ANY (:names::text[]);
+
+-- Two who found the same last event cannot both write the next: the second is run again.
+
+-- name: add_system_events
+WITH made AS (
+    INSERT INTO system_events (number, at, kind, subject, position, data, digest)
+    SELECT * FROM unnest(:numbers::bigint[], :ats::bigint[], :kinds::text[], :subjects::text[],
+                         :positions::bigint[], :datas::text[], :digests::text[])
+    ON CONFLICT (number) DO NOTHING RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM made) = :count::bigint THEN 0 ELSE run_again() END;
+
+-- name: log_length
+SELECT coalesce((SELECT position FROM head), -1), (SELECT count(*) FROM log);

@@ -3,12 +3,12 @@ SELECT id, key FROM specs WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: tasks
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM json_each(?) j JOIN tasks t ON t.key = j.value JOIN specs s ON s.key = t.key;
 
 -- name: tasks_named
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM json_each(?) j JOIN specs s ON s.id = j.value JOIN tasks t ON t.key = s.key ORDER BY t.key;
 
 -- name: lanes
@@ -29,16 +29,21 @@ INSERT INTO specs (key, id, submitted_at, body) VALUES (?, ?, ?, ?) ON CONFLICT 
 
 -- name: insert_task
 INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder, memo,
-                   flags, last_event)
-VALUES (?, ?, ?, ?, 1, 0, ?, ?, '', ?, ?, ?);
+                   flags, digest, last_event)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, '', ?, ?, ?, ?);
 
 -- name: insert_event
-INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data,
+                    digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_task
 UPDATE tasks SET state = ?, version = ?, epoch = ?, wake_at = ?, updated_at = ?, holder = ?,
-    memo = ?, flags = ?, last_event = ? WHERE key = ?;
+    memo = ?, flags = ?, digest = ?, last_event = ? WHERE key = ?;
+
+-- name: rebuild_task
+UPDATE tasks SET state = ?, version = ?, epoch = ?, wake_at = ?, updated_at = ?, holder = ?,
+    memo = ?, flags = ?, digest = ?, role = ?, priority = ? WHERE key = ?;
 
 -- name: set_address
 UPDATE tasks SET role = ?, priority = ? WHERE key = ?;
@@ -48,11 +53,11 @@ INSERT INTO outbox (key, version, number, lane, payload) VALUES (?, ?, ?, ?, ?);
 
 -- name: lock
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event
+       t.digest, t.last_event
 FROM tasks t WHERE t.key IN (SELECT value FROM json_each(?)) ORDER BY t.key;
 
 -- name: lock_one
-SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, last_event
+SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, digest, last_event
 FROM tasks WHERE key = ?;
 
 -- Tasks whose resources are all held, or may not be taken so soon again, are passed over; a bucket
@@ -61,7 +66,7 @@ FROM tasks WHERE key = ?;
 
 -- name: pick
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
 WHERE t.role = :role AND t.state = 1 AND t.state < 5
   AND (t.flags & 6 = 0 OR NOT EXISTS (
@@ -76,7 +81,7 @@ ORDER BY t.priority, t.key LIMIT :count;
 
 -- name: pick_named
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM json_each(:ids) w CROSS JOIN specs s ON s.id = w.value CROSS JOIN tasks t ON t.key = s.key
 WHERE t.role = :role AND t.state = 1
   AND (t.flags & 6 = 0 OR NOT EXISTS (
@@ -91,7 +96,7 @@ ORDER BY w.key;
 
 -- name: pick_after
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
 WHERE t.role = :role AND t.state = 1 AND t.state < 5
   AND (t.priority, t.key) > (:priority, :key)
@@ -107,7 +112,7 @@ ORDER BY t.priority, t.key LIMIT :count;
 
 -- name: due
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_due CROSS JOIN specs s ON s.key = t.key
 WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?;
 
@@ -168,6 +173,7 @@ WITH RECURSIVE chain (position, previous) AS (
     WHERE t.key = ?
     UNION ALL
     SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
+    WHERE e.position < chain.position  -- a damaged chain may lead back to itself
 )
 DELETE FROM events WHERE position IN (SELECT position FROM chain);
 
@@ -204,6 +210,12 @@ INSERT INTO trees (root, name, budget, extra, spent, used_up) VALUES (?, ?, ?, ?
 ON CONFLICT (root) DO UPDATE SET budget = excluded.budget, extra = excluded.extra,
     spent = excluded.spent, used_up = excluded.used_up;
 
+-- name: drop_tree
+DELETE FROM trees WHERE root = ?;
+
+-- name: drop_lone_tree
+DELETE FROM trees WHERE root = ?1 AND NOT EXISTS (SELECT 1 FROM tree_members WHERE root = ?1);
+
 -- name: join_tree
 INSERT INTO tree_members (key, root) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
@@ -215,7 +227,7 @@ UPDATE outbox SET due_at = ?, tries = tries + 1 WHERE sequence = ?;
 
 -- name: list_newest
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t JOIN specs s ON s.key = t.key
 WHERE (:key = 0 OR t.key < :key)
   AND (:role = 0 OR t.role = :role)
@@ -233,7 +245,7 @@ ORDER BY t.key DESC LIMIT :count;
 
 -- name: list_oldest
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t CROSS JOIN specs s ON s.key = t.key
 WHERE t.key > :key
   AND (:role = 0 OR t.role = :role)
@@ -253,7 +265,7 @@ ORDER BY t.key LIMIT :count;
 
 -- name: list_urgent
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
 WHERE t.role = :role AND t.state = :state AND t.state < 5
   AND (t.priority, t.key) > (:priority, :key)
@@ -262,27 +274,27 @@ ORDER BY t.priority, t.key LIMIT :count;
 
 -- name: list_approval
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_approval CROSS JOIN specs s ON s.key = t.key
 WHERE t.state = 0 AND t.flags >= 8 AND t.flags & 8 <> 0 AND t.key > :key
 ORDER BY t.key LIMIT :count;
 
 -- name: list_mentioned
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_mentioned CROSS JOIN specs s ON s.key = t.key
 WHERE t.flags >= 16 AND t.key > :key
 ORDER BY t.key LIMIT :count;
 
 -- name: list_dead
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
+       t.digest, t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_dead CROSS JOIN specs s ON s.key = t.key
 WHERE t.state IN (6, 8) AND (:key = 0 OR t.key < :key)
 ORDER BY t.key DESC LIMIT :count;
 
 -- name: last_position
-SELECT max((SELECT floor FROM head), coalesce((SELECT max(position) FROM events), 0));
+SELECT max(coalesce((SELECT floor FROM head), 0), coalesce((SELECT max(position) FROM events), 0));
 
 -- name: head
 SELECT max(key_floor, coalesce((SELECT max(key) FROM specs), 0)),
@@ -391,13 +403,16 @@ WITH RECURSIVE chain (position, previous) AS (
     WHERE t.key IN (SELECT value FROM json_each(:keys))
     UNION ALL
     SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
+    WHERE e.position < chain.position  -- a damaged chain may lead back to itself
 )
-SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
+SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data,
+       e.digest
 FROM chain CROSS JOIN events e ON e.position = chain.position CROSS JOIN specs s ON s.key = e.key
 ORDER BY e.key, e.version;
 
 -- name: events_after
-SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
+SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data,
+       e.digest
 FROM events e JOIN specs s ON s.key = e.key
 WHERE e.position > :position ORDER BY e.position LIMIT :count;
 
@@ -407,7 +422,20 @@ UNION
 SELECT t.key FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = t.key)
 UNION
 SELECT e.key FROM events e WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = e.key)
+UNION
+SELECT e.key FROM events e WHERE (e.version = 1) <> (e.previous = 0)
+UNION
+SELECT e.key FROM (SELECT key, count(*) AS events FROM events GROUP BY key) e
+JOIN tasks t ON t.key = e.key WHERE e.events <> t.version
 LIMIT :count;
+
+-- name: ledger_counts
+SELECT (SELECT count(*) FROM specs),
+       max(key_floor, coalesce((SELECT max(key) FROM specs), 0)),
+       (SELECT count(*) FROM events),
+       max(floor, coalesce((SELECT max(position) FROM events), 0)),
+       (SELECT count(*) FROM outbox WHERE lane = 'submissions')
+FROM head;
 
 -- name: schedules_named
 SELECT name, rule, digest, since_at, next_at, wake_at, last_at, asked_at, ran_at, paused,
@@ -427,3 +455,11 @@ ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, digest = excluded.digest,
 
 -- name: drop_schedule
 DELETE FROM schedules WHERE name = ?;
+
+-- name: add_system_event
+INSERT INTO system_events (number, at, kind, subject, position, data, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: log_length
+SELECT max(coalesce((SELECT floor FROM head), 0), coalesce((SELECT max(position) FROM events), 0)),
+       (SELECT count(*) FROM events);

@@ -54,8 +54,8 @@ class SqliteReader:
     def _task_rows(self, rows: Iterable[tuple[Any, ...]]) -> list[TaskRow]:
         found = []
         for row in rows:
-            self._last_events[row[0]] = row[9]
-            found.append(TaskRow(HotRow._make(row[:9]), SpecRow(row[0], row[10], row[11])))
+            self._last_events[row[0]] = row[10]
+            found.append(TaskRow(HotRow._make(row[:10]), SpecRow(row[0], row[11], row[12])))
         return found
 
     def keys(self, ids: Iterable[str]) -> dict[str, int]:
@@ -192,10 +192,10 @@ class SqliteReader:
         return int(self._all("last_position")[0][0])
 
     def lanes(self) -> frozenset[str]:
-        return frozenset(self._all("lanes")[0][0].split())
+        return frozenset(" ".join(row[0] for row in self._all("lanes")).split())
 
     def ledger_id(self) -> str:
-        return str(self._all("ledger_id")[0][0])
+        return "".join(row[0] for row in self._all("ledger_id"))
 
 
 _LISTINGS = {

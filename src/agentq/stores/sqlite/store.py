@@ -305,6 +305,7 @@ def _fill(connection: apsw.Connection) -> None:
     finally:
         model.close()
     connection.execute("UPDATE head SET ledger_id = lower(hex(randomblob(16)))")
+    connection.execute("UPDATE system_events SET subject = (SELECT ledger_id FROM head)")
 
 
 def _blank() -> bytes:

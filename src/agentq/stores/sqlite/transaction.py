@@ -74,13 +74,13 @@ class SqliteTx(SqliteReader):
         if specs is not None:
             rows = self._all("tasks", (as_json(sorted(keys)),))
             for row in rows:
-                specs[row[0]] = SpecRow(row[0], row[10], row[11])
+                specs[row[0]] = SpecRow(row[0], row[11], row[12])
         elif len(keys) == 1:
             rows = self._all("lock_one", (keys[0],))
         else:
             rows = self._all("lock", (as_json(list(keys)),))
-        self._last_events.update((row[0], row[9]) for row in rows)
-        return [HotRow._make(row[:9]) for row in rows]
+        self._last_events.update((row[0], row[10]) for row in rows)
+        return [HotRow._make(row[:10]) for row in rows]
 
     def lock_role(self, role: int) -> RoleRow:
         return RoleRow(*self._all("role", {"role": role})[0])
@@ -145,6 +145,10 @@ class SqliteTx(SqliteReader):
 
     def save(self, changes: Changes) -> None:
         self.topics.update(changes.topics)
+        if changes.rebuilt:
+            from agentq.stores.sqlite.rebuilding import rebuild  # start-up: hardly anybody needs it
+
+            rebuild(self._many, changes.rebuilt)
         if changes.new:
             self._insert(changes.new, changes.trees)
         if changes.events:
@@ -197,6 +201,8 @@ class SqliteTx(SqliteReader):
 
     def _save_records(self, changes: Changes) -> None:
         """What stands beside tasks and is locked by nobody."""
+        if changes.system:
+            self._many("add_system_event", changes.system)
         if changes.samples:
             self._many("save_sample", changes.samples)
         if changes.hook_deliveries:
@@ -215,11 +221,12 @@ class SqliteTx(SqliteReader):
         specs, tasks, events, tied = [], [], [], False
         for key, row in enumerate(rows, first):
             position += 1
-            tied = tied or any(row[11:])
-            (task_id, role, priority, state, wake_at, at, memo, flags, body, kind, data) = row[:11]
+            tied = tied or any(row[12:])
+            task_id, role, priority, state, wake_at, at, memo, flags, body, *said = row[:12]
+            kind, data, digest = said
             specs.append((key, task_id, at, body))
-            tasks.append((key, role, priority, state, wake_at, at, memo, flags, position))
-            events.append((position, 0, key, 1, at, kind, "Submit", state, 0, data))
+            tasks.append((key, role, priority, state, wake_at, at, memo, flags, digest, position))
+            events.append((position, 0, key, 1, at, kind, "Submit", state, 0, data, digest))
         self._many("insert_spec", specs)
         if self.connection.total_changes() - before < len(rows):
             raise RunAgain  # somebody took an id between our look and our insert

@@ -26,6 +26,8 @@ from agentq.testing.fake_agent.script import Script, Section
 STDOUT, STDERR = 1, 2
 _FLOOD_LINE_CHARS = 1000
 _FLOOD_LINES_AT_ONCE = 64
+#: Prose: what is searched for secrets costs a worker ten times as much in a row of dots.
+_FLOOD_WORDS = " and so it went on" * (_FLOOD_LINE_CHARS // 10)
 #: How much of the prompt `{prompt}` stands for: its first line, shortened.
 _PROMPT_CHARS = 200
 
@@ -245,7 +247,7 @@ class ScriptRunner:
     def do_flood(self, bytes: int, errors: bool) -> None:
         """Lines as fast as the pipe takes them, each with its number: a flood is not a loop."""
         mark = "@" * 12
-        padding = "." * (_FLOOD_LINE_CHARS - len(mark))
+        padding = _FLOOD_WORDS[: _FLOOD_LINE_CHARS - len(mark)]
         descriptor = STDERR if errors else STDOUT
         said = f"{mark}{padding}\n".encode() if errors else self.dialect.said(mark + padding)
         if not said:

@@ -1,6 +1,7 @@
 // What a person can do with a task, and how: the same verbs as the command line, and its words.
 
 import { decide, part, Refused, trying } from "./api.js";
+import { apply, applyCommand, isApplying, planOf } from "./applying.js";
 import { ask, toast } from "./dom.js";
 import { cards, expect } from "./live.js";
 import { PRIORITIES, shell } from "./words.js";
@@ -14,8 +15,8 @@ const isKeptBack = (card) => Boolean(card.waits?.held || card.waits?.until);
 /** Whether it waits for more than that. */
 const waitsForOthers = (card) => card.decision === "approval" || ["after", "children", "signals"].some((name) => card.waits?.[name]);
 
-/** Each: what it is called, when it can be done, what it asks, where the card goes meanwhile, the
- *  request, the command. The ledger decides; what is offered here is only what makes sense. */
+/** Each: what it is called, when it can be done, what it asks (`plan` looks first), where the card goes
+ *  meanwhile, the request, the command. The ledger decides; what is offered here is only what makes sense. */
 export const ACTIONS = {
   approve: {
     label: "Approve", key: "a", primary: true, fits: (card) => ["approval", "review"].includes(card.decision) || (card.state === "review"),
@@ -52,6 +53,10 @@ export const ACTIONS = {
     label: "Requeue", key: "r", primary: true, fits: (card) => ["failed", "expired"].includes(card.state), to: () => "ready",
     send: (card) => decide(at(card, "requeue"), { reason: "" }, { version: card.version }),
     command: (card) => `agentq requeue ${card.id}`,
+  },
+  apply: {
+    label: "Apply", key: "b", primary: true, done: "Applying has begun.", fits: (card) => card.change === "here" && !isApplying(card),
+    plan: planOf, send: (card, given) => apply(card, given.how), command: (card, given) => applyCommand(card, given?.how),
   },
   rerun: {
     label: "Run again", fits: (card) => ["complete", "cancelled"].includes(card.state),
@@ -113,21 +118,36 @@ export function actionsFor(card) {
   return Object.entries(ACTIONS).filter(([, action]) => action.fits(card));
 }
 
+/** Whether something is being looked at before a person is asked: a key pressed twice asks once. */
+let planning = false;
+
+/** What is asked before an action; null if it was refused. */
+async function planFor(action, card) {
+  let plan = { fields: action.asks ? action.asks(card) : [] };
+  if (!action.plan) return plan;
+  if (planning) return null;
+  planning = true;
+  const found = await trying(async () => { plan = await action.plan(card); });
+  planning = false;
+  return found ? plan : null;
+}
+
 /** Ask what there is to ask, and do it. The card is shown where it is meant to go, and springs back
  *  with the ledger's own sentence if that is refused. Whether it was done. */
 export async function act(name, card, given = null) {
   const action = ACTIONS[name];
   if (!given) {
-    const fields = action.asks ? action.asks(card) : [];
-    if (fields.length) {
-      given = await ask({ title: `${action.label}: ${card.title}`, fields, submit: action.label,
-        danger: action.danger, command: action.command(card) });
+    const plan = await planFor(action, card);
+    if (!plan) return false;
+    if (plan.fields.length || plan.words) {
+      given = await ask({ title: `${action.label}: ${card.title}`, fields: plan.fields, words: plan.words, danger: action.danger,
+        submit: plan.blocked ? "" : plan.submit || action.label, command: plan.command || action.command(card) });
       if (!given) return false;
     }
   }
   const to = action.to?.(card);
   if (to) expect(card.id, to);
-  const done = await trying(() => action.send(card, given || {}), `${action.label}: done.`);
+  const done = await trying(() => action.send(card, given || {}), action.done || `${action.label}: done.`);
   if (cards.get(card.id)?.moving) expect(card.id, "");
   return done;
 }

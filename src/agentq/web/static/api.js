@@ -50,6 +50,13 @@ export async function decide(path, body = {}, { version = 0, method = "POST" } =
   return answer.status === 204 ? null : (await answer.json()).value;
 }
 
+/** Ask for what a page alone may ask, below /board/. */
+export async function begin(path, body) {
+  const headers = { "content-type": "application/json", "x-csrf-token": tagged("csrf-token") };
+  const answer = await request(`board/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+  return (await answer.json()).value;
+}
+
 export function queryOf(query) {
   const pairs = Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null);
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";

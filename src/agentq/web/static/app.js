@@ -19,7 +19,7 @@ const VIEWS = {
 };
 const KEYS = [
   ["/", "filter"], ["?", "this list"], ["n", "new task"], ["arrows, h j k l", "from card to card"], ["Enter", "open a card"],
-  ["a", "approve"], ["r", "request changes, answer, requeue"], ["c", "cancel"], ["p", "priority"], ["w", "hold"], ["d", "dispatch"], ["e", "edit"], ["m", "everything else"],
+  ["a", "approve"], ["r", "request changes, answer, requeue"], ["c", "cancel"], ["p", "priority"], ["w", "hold"], ["d", "dispatch"], ["e", "edit"], ["b", "bring a change into its branch (apply)"], ["m", "everything else"],
   ["x, X", "choose a card, choose all (twice: also those not shown)"], ["g then b w r o n s", "board, waiting for you, runs, organisation, numbers, system"], ["Esc", "close, go back"],
 ];
 

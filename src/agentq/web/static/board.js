@@ -1,6 +1,6 @@
 // The board: columns by state. It decides nothing: cards move when the ledger says so.
 
-import { act, actionsFor, actOnAll, verbFor } from "./actions.js";
+import { act, ACTIONS, actionsFor, actOnAll, verbFor } from "./actions.js";
 import { Refused } from "./api.js";
 import { cardElement, freshenAges, markOf } from "./cards.js";
 import { Choice } from "./choice.js";
@@ -65,7 +65,7 @@ class Board {
     section.addEventListener("drop", (event) => {
       event.preventDefault();
       section.classList.remove("over");
-      this.drop(cards.get(event.dataTransfer.getData("text/plain")), name);
+      this.drop(cards.get(event.dataTransfer.getData("text/plain")), name, event.target.closest("[data-key]"));
     });
     return section;
   }
@@ -126,7 +126,7 @@ class Board {
       if (!by.has(name)) by.set(name, []);
       by.get(name).push(card);
     }
-    return [...by.keys()].sort().flatMap((name) => [
+    return [...by.keys()].sort((a, b) => RANK[a] - RANK[b] || (a < b ? -1 : 1)).flatMap((name) => [
       { key: `group ${name}`, mark: `${by.get(name).length}`, head: name, count: by.get(name).length }, ...by.get(name).map(row)]);
   }
 
@@ -150,11 +150,19 @@ class Board {
 
   // -- deciding -----------------------------------------------------------------------------------
 
-  async drop(card, column) {
-    if (!card || columnOf(card) === column) return;
+  async drop(card, column, onto) {
+    if (!card) return;
+    if (columnOf(card) === column) { await this.rank(card, onto?.dataset.key || ""); return; }
     const [verb, why] = verbFor(card, column);
     if (!verb) toast(why, { error: true });
     else await act(verb, card, verb === "hold" ? {} : null); // whoever drags has no more to say
+  }
+
+  /** Within its column a card gets the priority of what it is dropped on: a card, or the head of a group. */
+  async rank(card, onto) {
+    const head = this.group.value === "priority" && onto.startsWith("group ") ? onto.slice("group ".length) : "";
+    const priority = cards.get(onto)?.priority || head;
+    if (priority && priority !== card.priority && ACTIONS.priority.fits(card)) await act("priority", card, { priority });
   }
 
   menu(card, element) {

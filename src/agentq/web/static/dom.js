@@ -56,7 +56,7 @@ export function toast(words, { error = false, remedy = "" } = {}) {
   if (!error) setTimeout(() => line.remove(), 4000);
 }
 
-/** A dialog with fields. Resolves to their values by name, or null if it was left. */
+/** A dialog with fields; without `submit` one that only says something. Resolves to their values by name, or null if it was left. */
 export function ask({ title, words = "", fields = [], submit = "OK", danger = false, command = "" }) {
   return new Promise((resolve) => {
     const back = document.activeElement;
@@ -66,11 +66,11 @@ export function ask({ title, words = "", fields = [], submit = "OK", danger = fa
       inputs.map(([field, input]) => h("label", {}, field.label, input)),
       command && h("p", { class: "command" }, "The same in a terminal: ", h("code", {}, command)),
       h("div", { class: "row end" },
-        h("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Leave"),
-        h("button", { type: "submit", class: danger ? "danger" : "primary", value: "yes" }, submit)));
+        h("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, submit ? "Leave" : "Close"),
+        submit && h("button", { type: "submit", class: danger ? "danger" : "primary", value: "yes" }, submit)));
     const dialog = h("dialog", { "aria-label": title }, form);
     form.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit(form.querySelector("button[type=submit]"));
+      if (submit && event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit(form.querySelector("button[type=submit]"));
     });
     dialog.addEventListener("close", () => {
       const values = Object.fromEntries(inputs.map(([field, input]) => [field.name, input.value]));
@@ -80,14 +80,15 @@ export function ask({ title, words = "", fields = [], submit = "OK", danger = fa
     });
     document.body.append(dialog);
     dialog.showModal();
-    (inputs[0]?.[1] || form.querySelector("button[type=submit]")).focus();
+    (inputs[0]?.[1] || form.querySelector("button[type=submit]") || form.querySelector("button")).focus();
   });
 }
 
 function inputOf(field) {
   if (field.options) {
-    const select = h("select", { name: field.name }, field.options.map((each) => h("option", { value: each }, each)));
-    select.value = field.value ?? field.options[0];
+    const options = field.options.map((each) => (Array.isArray(each) ? each : [each, each]));
+    const select = h("select", { name: field.name }, options.map(([value, words]) => h("option", { value }, words)));
+    select.value = field.value ?? options[0][0];
     return select;
   }
   if (field.lines) {

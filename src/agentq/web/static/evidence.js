@@ -22,10 +22,16 @@ export async function evidence(id, decision) {
   return holder;
 }
 
+const isDiff = (file) => /\.(diff|patch)$/.test(file.name);
+const isTestOutput = (file) => /^(verify|tests?)([-_.].*)?\.(log|txt|md)$/.test(file.name);
+/** What was changed first, the worker's own records last. */
+const rank = (file) => (isDiff(file) ? 0 : isTestOutput(file) ? 1 : file.name.startsWith("agentq/") ? 3 : 2);
+
 export function fileList(id, files) {
   if (!files.length) return h("p", { class: "dim" }, "No files.");
-  const first = files.find((file) => /\.(diff|patch)$/.test(file.name));
-  return h("ul", { class: "files" }, files.map((file) => {
+  const sorted = [...files].sort((a, b) => rank(a) - rank(b));
+  const open = [sorted.find(isDiff), sorted.find(isTestOutput)];
+  return h("ul", { class: "files" }, sorted.map((file) => {
     const body = h("div", {});
     const details = h("details", {}, h("summary", {}, h("span", {}, file.name),
       h("span", { class: "dim" }, ` ${size(file.size)}${file.epoch ? `, attempt ${file.epoch}` : ""}`)), body);
@@ -33,7 +39,7 @@ export function fileList(id, files) {
       if (!details.open || body.children.length) return;
       fill(body, await previewOf(id, file));
     });
-    if (file === first) details.open = true;
+    if (open.includes(file)) details.open = true;
     return h("li", {}, details);
   }));
 }

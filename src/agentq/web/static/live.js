@@ -3,7 +3,7 @@
 import { board, Refused } from "./api.js";
 
 export const cards = new Map();
-export const state = { overview: null, counts: {}, more: false, moreEnded: false, offset: 0, words: new Map() };
+export const state = { overview: null, counts: {}, more: false, moreEnded: false, offset: 0, words: new Map(), applying: new Map() };
 
 const listeners = new Set();
 let changed = new Set();
@@ -53,6 +53,7 @@ export async function start() {
     const found = await board("cards");
     state.offset = found.now - Date.now();
     cards.clear();
+    state.applying.clear();
     for (const card of found.cards) cards.set(card.id, card);
     Object.assign(state, { counts: found.counts, more: found.more, moreEnded: found.more_ended });
     takeOverview(found.overview);
@@ -90,6 +91,7 @@ function follow(position) {
       tell(id);
     }
   });
+  source.addEventListener("applying", (event) => takeApplying(JSON.parse(event.data)));
   source.addEventListener("overview", (event) => takeOverview(JSON.parse(event.data)));
   source.addEventListener("error", () => {
     // All is read again: whatever was missed meanwhile is there then.
@@ -102,12 +104,29 @@ function follow(position) {
 
 function takeOverview(overview) {
   state.overview = overview;
+  const proved = document.getElementById("proved");
+  proved.hidden = !overview.seal;
+  proved.textContent = provedWords(overview);
   const before = state.words;
   state.words = new Map(overview.running.map((each) => [each.task_id, each]));
   for (const id of new Set([...before.keys(), ...state.words.keys()])) {
     if (JSON.stringify(before.get(id)) !== JSON.stringify(state.words.get(id))) tell(id);
   }
   tell("");
+}
+
+/** Up to where the log is proved, in words; nothing before the first seal. */
+export function provedWords(overview) {
+  return overview?.seal ? `proved at position ${overview.proved_position}, seal ${overview.seal.slice(0, 12)}…` : "";
+}
+
+/** How bringing changes into branches stands, by task: what the server has said of it since it began. */
+function takeApplying(jobs) {
+  for (const job of jobs) {
+    if (state.applying.get(job.task_id)?.number === job.number) continue;
+    state.applying.set(job.task_id, job);
+    tell(job.task_id);
+  }
 }
 
 function broken() {
@@ -124,6 +143,11 @@ function show(kind, words) {
 /** What a person is asked for: cards, and roles that cannot work. */
 export function waiting() {
   return [...cards.values()].filter((card) => card.decision);
+}
+
+/** Changes that nobody has brought into a branch yet, the newest first. */
+export function changes() {
+  return [...cards.values()].filter((card) => card.change).sort((a, b) => b.at - a.at);
 }
 
 /** Roles whose circuit needs a person. */

@@ -64,6 +64,7 @@ function agent(each) {
     running[0] && h("span", {}, running[0].words || running[0].note || running[0].title),
     counts && h("span", { class: "dim" }, counts),
     each.inbox ? h("span", { class: "tag high" }, `inbox ${each.inbox}`) : null,
+    each.seen_at ? h("span", { class: "dim" }, `heartbeat ${age(now() - each.seen_at)} ago`) : null,
     each.budget_usd ? h("span", { class: "dim" }, `budget ${money(each.budget_usd)}`) : null,
     wakes && h("span", { class: "dim" }, wakes.next_at ? `wakes in ${age(wakes.next_at - now())}` : "wakes by events",
       wakes.skipped ? `, ${wakes.skipped} skipped` : "", wakes.not_spent_usd ? `, ${money(wakes.not_spent_usd)} not spent` : ""),

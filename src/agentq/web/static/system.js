@@ -3,7 +3,7 @@
 import { act, actOnAll } from "./actions.js";
 import { board, decide, part, Refused, trying } from "./api.js";
 import { fill, h } from "./dom.js";
-import { cards, now, watch } from "./live.js";
+import { cards, now, provedWords, state, watch } from "./live.js";
 import { panel, table } from "./table.js";
 import { age, moment } from "./words.js";
 
@@ -43,6 +43,7 @@ function panels(found, dead, load) {
       ["why", (each) => each.reason], ["", (each) => h("button", { type: "button", onclick: () => close(each) }, "Close")],
     ], found.circuits, "All are closed: claims go on.", "Circuits")),
     panel("Dead letters", dead),
+    panel("Proof", ...proof(state.overview)),
     panel("Hooks", table([
       ["hook", (each) => each.name], ["health", (each) => each.health], [">done", (each) => each.counts.done || ""], [">failed", (each) => each.counts.failed || ""],
       ["last", (each) => moment(each.last_at)], ["", (each) => each.error],
@@ -57,6 +58,16 @@ function panels(found, dead, load) {
     ], Object.entries(found.limits).filter(([, each]) => each.max_running || each.max_review || each.paused), "No role has any.", "Limits")),
     panel("Settings", table([["setting", (each) => h("code", {}, each.name)], ["value", (each) => each.value], ["from", (each) => each.from]],
       found.settings, "Nothing is set.", "Settings")),
+  ];
+}
+
+/** Up to where the log is proved and sealed, and how to prove it again. */
+function proof(overview) {
+  if (!overview?.seal) return [h("p", { class: "dim" }, "Nothing is sealed yet: `agentq up` does it every ten minutes, `agentq seal` at once.")];
+  return [
+    h("p", {}, `${provedWords(overview)}, ${moment(overview.proved_at)}.`),
+    h("p", { class: "dim" }, "Keep this digest elsewhere; with it anybody can prove that nothing before was changed, removed or added:"),
+    h("p", {}, h("code", { class: "wraps" }, `agentq verify --seal ${overview.seal}`)),
   ];
 }
 

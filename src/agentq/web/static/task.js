@@ -2,6 +2,7 @@
 
 import { act, actionsFor } from "./actions.js";
 import { board, decide, look, part, Refused, trying } from "./api.js";
+import { applyStanding } from "./applying.js";
 import { freshenAges } from "./cards.js";
 import { conversation } from "./conversation.js";
 import { fill, h } from "./dom.js";
@@ -89,7 +90,8 @@ class TaskPage {
         h("span", { class: "dim age", "data-since": task.updated_at }, age(now() - task.updated_at))),
       h("div", { class: "row" }, actionsFor(card).map(([name, action]) => h("button", {
         type: "button", class: action.primary ? "primary" : action.danger ? "danger" : "", title: action.command(card),
-        onclick: () => act(name, cards.get(this.id) || card) }, action.label))));
+        onclick: () => act(name, cards.get(this.id) || card) }, action.label))),
+      applyStanding(card));
     fill(this.parts.why, h("p", { class: "say" }, explained.headline),
       h("ul", {}, explained.causes.map(([cause, remedy]) => h("li", {}, cause, remedy && h("span", { class: "remedy" }, ` ${remedy}`)))),
       card.decision && h("p", {}, h("strong", {}, `It waits for you: ${DECISIONS[card.decision]}.`)));
@@ -100,7 +102,7 @@ class TaskPage {
     this.showAround(task);
     this.showComments(history);
     fill(this.parts.commands, h("ul", { class: "commands" }, [`agentq status ${this.id}`, `agentq logs ${this.id}`, `agentq diff ${this.id}`,
-      ...(task.state === "complete" ? [`agentq apply ${this.id}`] : []), ...actionsFor(card).map(([, action]) => action.command(card))]
+      ...(task.state === "complete" && card.change !== "here" ? [`agentq apply ${this.id}`] : []), ...actionsFor(card).map(([, action]) => action.command(card))]
       .map((command) => h("li", {}, h("code", {}, command), h("button", { type: "button", class: "quiet", "aria-label": `Copy ${command}`,
         onclick: () => navigator.clipboard.writeText(command) }, "copy")))));
   }
@@ -180,7 +182,7 @@ function gates(spec) {
 function cardFrom(task) {
   return { id: task.spec.id, title: task.spec.title || task.spec.instructions?.slice(0, 80), role: task.spec.to, state: task.state,
     priority: task.spec.priority, version: task.version, epoch: task.epoch, at: task.updated_at, since: task.submitted_at,
-    reason: task.details?.reason, waits: task.state === "pending" ? { held: task.details?.held, until: task.details?.not_before } : {},
+    reason: task.details?.reason, applied: task.details?.applied_commit, waits: task.state === "pending" ? { held: task.details?.held, until: task.details?.not_before } : {},
     decision: { blocked: "question", review: "review", failed: "dead_letter", expired: "dead_letter" }[task.state] || "" };
 }
 

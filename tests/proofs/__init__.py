@@ -1,0 +1,1 @@
+"""Lies planted in rows and files, which `agentq verify` must find."""
