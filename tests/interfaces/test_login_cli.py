@@ -86,6 +86,17 @@ class TestCommand:
         assert sorted(plain) == ["link", "seconds"]
         assert logged_in(served, plain["link"] + "\n").navigate("/").status == 200
 
+    def test_the_server_of_this_installation_is_known(self, served: Served) -> None:
+        home = load_settings().home
+        assert login.kept_address(home) == ""
+        login.keep_address(home, served.url)
+        assert Path(home, "server-address").stat().st_mode & 0o077 == 0
+        browser = logged_in(served, run_here("login").ok().out)
+        assert browser.send("GET", "/session").json["value"]["name"] == "alice"
+        # Whoever listens everywhere is asked on this machine.
+        login.keep_address(home, "http://0.0.0.0:80")
+        assert login.kept_address(home) == "http://127.0.0.1:80"
+
     def test_behind_an_address(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         secret = run_here("token", "create", "--name", "kim", "--scope", "read").ok().out.strip()
         monkeypatch.setenv("AGENTQ_URL", served.url)
@@ -190,6 +201,9 @@ class TestServers:
         assert found[1] not in (home / "out").read_text()
         session = session_of(urlsplit(found[0]).netloc, found[1])
         assert (session["name"], session["how"]) == ("alice", "local")
+        # Another link is had without saying where the server is.
+        again = LINK.search(run_here("login").ok().out)
+        assert again and urlsplit(again[0]).netloc == urlsplit(found[0]).netloc
 
     def test_nowhere_else(self, home: Path, request: pytest.FixtureRequest) -> None:
         """Files and journals are kept, and read by others."""

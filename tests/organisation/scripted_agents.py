@@ -26,11 +26,12 @@ from agentq.core.task import Task, Usage
 from agentq.organisation.dashboard import FILE_NAME
 from agentq.organisation.waking import WAKE_TYPE
 from agentq.settings.profiles import Profile, profiles
+from agentq.settings.roles import FAKE
 from agentq.testing import MemoryQueue
 from agentq.worker.attempt import Attempt
 from agentq.worker.places import WorkerPlace
 from agentq.worker.processes import Supervisor
-from agentq.worker.project import FAKE, Project
+from agentq.worker.project import Project
 from agentq.worker.proposed_roles import proposed_roles
 from agentq.worker.readiness import Readiness
 from agentq.worker.worker import Worker

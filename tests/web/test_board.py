@@ -129,7 +129,7 @@ def test_a_hold_that_comes_too_late_springs_back(board: Board) -> None:
         " await act('hold', { ...agentq.cards.get(id), state: 'ready' }, {}); }",
         task.id,
     )
-    expect(page.get_by_role("alert")).to_contain_text("stop it with `agentq cancel`, or wait")
+    expect(page.get_by_role("alert")).to_contain_text("stop it with agentq cancel, or wait")
     board.in_column(task.id, "in_progress")
     claim.complete("done")
 

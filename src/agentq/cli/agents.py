@@ -136,7 +136,7 @@ def _row(
     if profile.roles != (profile.name,):
         about = f"[{', '.join(profile.roles)}] {about}"
     return (
-        each.name, profile.settings.agent_name if _has_tool(profile) else "none", profile.manager,
+        each.name, profile.settings.shown_agent if _has_tool(profile) else "none", profile.manager,
         _few_wake_words(profile.wake),
         *(str(numbers[state] or "") for state in _OPEN), *_wake_cells(wakes), one_line(about, 60),
     )  # fmt: skip

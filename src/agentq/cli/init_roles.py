@@ -87,7 +87,8 @@ def _confirmed() -> bool:
 
 def _proposed(named: str, known: list[str], *, with_coordinator: bool = False) -> RolePlan:
     from agentq.settings import environment
-    from agentq.worker.project import FAKE, look_around, own_program
+    from agentq.settings.roles import FAKE
+    from agentq.worker.project import look_around, own_program
     from agentq.worker.proposed_roles import no_roles_because, proposed_roles
 
     variables = environment()
@@ -113,7 +114,8 @@ def _proposed(named: str, known: list[str], *, with_coordinator: bool = False) -
 
 
 def _missing(named: str, project: Project) -> NotFound | Invalid:
-    from agentq.worker.project import ACP_PROGRAMS, FAKE, TOOLS
+    from agentq.settings.roles import FAKE
+    from agentq.worker.project import ACP_PROGRAMS, TOOLS
 
     known = (*TOOLS, *ACP_PROGRAMS, FAKE, NONE)
     if named not in known:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--server",
     default="",
     metavar="URL",
-    help="The server, as the browser reaches it.  [default: AGENTQ_URL, or http://127.0.0.1:8765]",
+    help="The server, as the browser reaches it.  [default: AGENTQ_URL, or this installation's]",
 )
 @pass_session
 def login(session: Session, server: str) -> None:

@@ -38,7 +38,7 @@ def roles(session: Session, ctx: click.Context) -> None:
         [
             (
                 name,
-                role.agent_name,
+                role.shown_agent,
                 _word(name, role),
                 role.workspace,
                 role.sandbox,

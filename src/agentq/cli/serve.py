@@ -44,6 +44,7 @@ def serve(
     prints a link that logs your browser in; `agentq login` prints another.
     """
     from agentq.cli.apply import clean_up
+    from agentq.client.login import keep_address
     from agentq.core.access import Action
     from agentq.server.serving import (
         HttpServer,
@@ -70,6 +71,8 @@ def serve(
     )  # fmt: skip
     server = HttpServer(app, [listener])
     address = f"http+unix:{path}" if path else address_of(host, listener)
+    if not path:
+        keep_address(settings.home, address)
     note(f"Serving on {address}; Ctrl-C ends it.")
     if not (path or log_json or session.json):
         offer_link(app, address, queue.who)

@@ -119,7 +119,8 @@ def up(
             roles, agents = [*roles, ALL_AGENTS], None
         changes = None if no_workers else RoleChanges(settings.source, listed, agents)
         http = None if no_http else (host, port, names)
-        link = None if as_json else partial(_served, fleet, queue.who)
+        who = None if as_json else queue.who
+        link = partial(_served, fleet, settings.home, who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link,
             settings.workflows_folder, settings.agents_folder, **_of_loops(queue),
@@ -156,11 +157,17 @@ def _of_loops(queue: Client) -> dict[str, Any]:
     }
 
 
-def _served(fleet: Fleet | None, who: Principal, app: HttpApp, address: str) -> None:
-    """Say where the HTTP API is served."""
+def _served(
+    fleet: Fleet | None, home: str, who: Principal | None, app: HttpApp, address: str
+) -> None:
+    """Say where the HTTP API is served; `who` may log in by a link, None if nobody looks."""
+    from agentq.client.login import keep_address
+
+    keep_address(home, address)
     if fleet is not None:
         fleet.address = address
-    offer_link(app, address, who)
+    if who is not None:
+        offer_link(app, address, who)
 
 
 def _stop(daemon: Daemon, fleet: Fleet | None) -> None:

@@ -136,9 +136,8 @@ def _serve(
         if isinstance(view, Table):
             ground.enter(view.live(made))
         elif not as_json:
-            note(
-                f"{role}: {settings.agent_name}, {counted(settings.slots, 'slot')}. Ctrl-C ends it."
-            )
+            slots_there = counted(settings.slots, "slot")
+            note(f"{role}: {settings.shown_agent}, {slots_there}. Ctrl-C ends it.")
         ground.enter(Presence(ground.queue, lambda: report_of(made)))
         ground.enter(ground.cleaner())
         made.run()

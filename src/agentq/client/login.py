@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentq.contracts.routes import LOGIN_PATH, SESSION_SECONDS
 from agentq.core.errors import AgentqError, Refused, Unavailable
+from agentq.private_files import create_file, make_folder
 from agentq.remote.calls import Caller
 from agentq.remote.opening import is_remote
 from agentq.remote.transport import ServerAddress, Transport
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from agentq.client.client import Client
 
 DEFAULT_SERVER = "http://127.0.0.1:8765"
+#: Below what belongs to an installation on this machine.
+_ADDRESS_FILE = "server-address"
 #: The server is asked once, by a person who waits.
 _PATIENCE_SECONDS = 5.0
 _PATH = re.compile(re.escape(f"{LOGIN_PATH}?code=") + r"[A-Za-z0-9_-]{20,200}")
@@ -35,11 +40,13 @@ class LoginLink(NamedTuple):
 
 
 def login_link(client: Client, server: str = "") -> LoginLink:
-    """Ask a server for a link; `server` is its address as the browser sees it."""
+    """Ask a server for a link; `server` is its address as the browser sees it.
+
+    Without one it is the server of this installation, where it last began to listen."""
     settings = client.installation.settings
     if is_remote(settings):
         return _ask(settings.url, settings.token, server or settings.url)
-    server = server or DEFAULT_SERVER
+    server = server or kept_address(settings.home) or DEFAULT_SERVER
     transport = Transport(server)
     _check_listener(transport.address)
     made, secret = client.create_token(client.who.name, ["admin"], SESSION_SECONDS)
@@ -48,6 +55,26 @@ def login_link(client: Client, server: str = "") -> LoginLink:
     except AgentqError:
         client.revoke_token(made.id)  # whoever got it may not be whom we meant
         raise
+
+
+def keep_address(home: str, address: str) -> None:
+    """Write down where a server of this installation listens, for `agentq login` beside it."""
+    path = Path(home) / _ADDRESS_FILE
+    draft = path.with_name(f".{_ADDRESS_FILE}.{os.getpid()}")
+    with suppress(OSError):  # where nothing can be written `login` has to be told by --server
+        make_folder(path.parent)
+        draft.unlink(missing_ok=True)
+        with open(create_file(draft), "w", encoding="ascii") as file:  # noqa: PTH123 - a descriptor
+            file.write(address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"))
+        draft.replace(path)
+
+
+def kept_address(home: str) -> str:
+    """Where a server of this installation last began to listen; "" if that is not known here."""
+    try:
+        return (Path(home) / _ADDRESS_FILE).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _ask(url: str, token: str, shown: str) -> LoginLink:

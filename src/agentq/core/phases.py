@@ -25,7 +25,7 @@ import msgspec
 
 from agentq.core.durations import format_duration
 from agentq.core.states import State
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.task import NO_USAGE, RUN_ROLE, Task, Usage
 from agentq.core.triggers import Event, FailAttempt, Report, Spend, Yield
 
 #: Coordination that takes more than this share of what running side by side has saved is too much.
@@ -243,5 +243,7 @@ def in_words(phase: Phase, role: str, span_ms: int) -> str:
     'waiting for a slot of role builder: 3h10m; raise its slots or max_running'
     """
     what, remedy = _WORDS[phase]
+    if role == RUN_ROLE and phase is Phase.WAITING_FOR_SLOT:  # it has no slots, and no limits
+        what, remedy = "runs that waited to be advanced", "see that `agentq up` is not too busy"
     length = format_duration(span_ms // 1000) if span_ms >= 1000 else f"{span_ms} ms"
     return f"{what.format(role)}: {length}; {remedy}"

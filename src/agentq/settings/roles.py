@@ -27,12 +27,14 @@ SANDBOXES = ("none", "bwrap")
 WORKSPACES = ("folder", "git")
 #: Agents that are tools with permissions of their own. The others are programs of the user's.
 TOOLS = ("acp", "claude", "codex", "gemini", "opencode")
+#: The stand-in that is part of agentq, as people name it. It speaks like one of the tools.
+FAKE = "fake"
+_FAKE_COMMAND = "fake-agent"
 
 #: Tools that write a line for every step they take: half an hour without one is no thinking.
 STREAMING_AGENTS = ("acp", "claude", "codex", "gemini", "opencode")
 STREAMING_SILENCE_SECONDS = 30 * 60
 
-#: How much a snapshot keeps of what an attempt left uncommitted, unless the role says so.
 #: Files that say which versions a set-up installs.
 LOCK_FILES = (
     "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock",
@@ -135,6 +137,12 @@ class RoleSettings(msgspec.Struct, frozen=True):
     @property
     def agent_name(self) -> str:
         return self.agent or "command"
+
+    @property
+    def shown_agent(self) -> str:
+        """What people are told does the work: agentq's stand-in does not pass for the tool that it
+        speaks like."""
+        return FAKE if _FAKE_COMMAND in self.command else self.agent_name
 
     @property
     def silence_seconds(self) -> int:

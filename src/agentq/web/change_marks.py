@@ -37,7 +37,8 @@ class ChangeMarks:
         """What does the work of a role, such as claude; "" if the settings do not say, or if the
         role is called so anyway."""
         role = self._role(name)
-        return role.agent if role is not None and role.agent != name else ""
+        agent = role.shown_agent if role is not None else ""
+        return agent if agent not in (name, "command") else ""
 
     def of(self, task: Task) -> str:
         """`here` or `elsewhere` for a complete task whose change nobody has applied; else ""."""

@@ -98,7 +98,7 @@ class FileQuestions:
             standing = wakes.get(file.name)
             listed.append({
                 "name": file.name, "manager": profile.manager, "description": profile.description,
-                "tool": profile.settings.agent_name, "roles": profile.roles, "zone": profile.zone,
+                "tool": profile.settings.shown_agent, "roles": profile.roles, "zone": profile.zone,
                 "budget_usd": profile.settings.budget.usd,
                 "seen_at": max((seen.get(role, 0) for role in profile.roles), default=0),
                 "tasks": tasks, "inbox": None if items is None else len(items),

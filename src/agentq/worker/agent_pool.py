@@ -163,7 +163,7 @@ class AgentPool:
         problem = self.held_back.get(role, "") or (one.worker.problem if one is not None else "")
         if profile is None:  # it has gone just now
             return FurtherRole(role, problem=problem)
-        return FurtherRole(role, profile.settings.agent_name, profile.settings.slots, problem)
+        return FurtherRole(role, profile.settings.shown_agent, profile.settings.slots, problem)
 
     # -- the loop ----------------------------------------------------------------------------------
 

@@ -28,8 +28,6 @@ ACP_PROGRAMS = {
     "kimi": ("kimi", "acp"),
     "auggie": ("auggie", "--acp"),
 }
-#: The stand-in that is part of agentq.
-FAKE = "fake"
 
 
 @dataclass(frozen=True, slots=True)

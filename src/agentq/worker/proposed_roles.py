@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agentq.settings.first_file import ProposedRole, RoleLine
-from agentq.worker.project import ACP_PROGRAMS, FAKE, FoundRepository, Project
+from agentq.settings.roles import FAKE
+from agentq.worker.project import ACP_PROGRAMS, FoundRepository, Project
 
 IMPLEMENTATION, REVIEW = "implementation-worker", "review-worker"
 COORDINATOR = "coordinator"

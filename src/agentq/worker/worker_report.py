@@ -22,7 +22,7 @@ def report_of(worker: Worker) -> WorkerReport:
     """The worker as it stands now."""
     settings = worker.shared.settings
     return replace(
-        this_process(worker.shared.role, agent=settings.agent_name, slots=settings.slots),
+        this_process(worker.shared.role, agent=settings.shown_agent, slots=settings.slots),
         problem=worker.problem,
         is_ending=worker.draining,
         busy=tuple(busy_of(attempt) for attempt in worker.running),

@@ -1,7 +1,7 @@
 // Bringing a change into its branch, beside the server: what is asked before, and how it goes on.
 
 import { begin, board } from "./api.js";
-import { h, toast } from "./dom.js";
+import { h, toast, worded } from "./dom.js";
 import { state, watch } from "./live.js";
 
 const HOW = [["squash", "squash: one commit"], ["merge", "merge: a merge that keeps its commits"], ["cherry-pick", "cherry-pick: each commit once more"]];
@@ -58,9 +58,9 @@ export function applyStanding(card) {
   // What was refused here may have been applied by the command meanwhile.
   if (!job || (card.applied && job.state === "refused")) return null;
   if (job.state === "running") return h("p", { class: "standing", role: "status" }, `${job.by} is applying it: ${job.words} …`);
-  if (job.state === "done") return h("p", { class: "standing done" }, "✓ ", job.words, job.remedy && h("span", { class: "remedy" }, ` ${job.remedy}`));
+  if (job.state === "done") return h("p", { class: "standing done" }, "✓ ", worded(job.words), job.remedy && h("span", { class: "remedy" }, " ", worded(job.remedy)));
   const next = ["conflicts", "check_failed"].includes(job.code) && " The same from here: Apply asks how to go on.";
-  return h("p", { class: "standing refused" }, h("strong", {}, "✕ Not applied. "), job.words, h("span", { class: "remedy" }, ` ${job.remedy}`, next));
+  return h("p", { class: "standing refused" }, h("strong", {}, "✕ Not applied. "), worded(job.words), h("span", { class: "remedy" }, " ", worded(job.remedy), next));
 }
 
 function elsewhere(card) {

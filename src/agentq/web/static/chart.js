@@ -4,8 +4,9 @@ import { fill, h } from "./dom.js";
 
 const WIDE = 600, HIGH = 170, LEFT = 60, BOTTOM = 20, TOP = 8;
 
-/** A chart. `series` are {name, kind: "bar" | "line", values, mark}; all have as many values as
- *  there are `times`, null where nothing is known. `say` writes a value in words; `roofs` are the
+/** A chart. `series` are {name, kind: "bar" | "line", values, mark}, and `adds` for a line whose
+ *  values can be summed up, as those of bars; all have as many values as there are `times`, null
+ *  where nothing is known. `say` writes a value in words; `roofs` are the
  *  values that its top may have, where round numbers are none. */
 export function chart({ title, times, span, series, say, roofs = [] }) {
   const top = roof(Math.max(0, ...series.flatMap((each) => each.values.filter((value) => value !== null))), roofs);
@@ -74,7 +75,7 @@ function summary(series, say) {
   return series.map((each) => {
     const known = each.values.filter((value) => value !== null);
     if (!known.length) return `${each.name} –`;
-    return each.kind === "bar" ? `${say(known.reduce((a, b) => a + b, 0))} ${each.name}` : `${each.name} at most ${say(Math.max(...known))}`;
+    return each.kind === "bar" || each.adds ? `${say(known.reduce((a, b) => a + b, 0))} ${each.name}` : `${each.name} at most ${say(Math.max(...known))}`;
   }).join(", ");
 }
 

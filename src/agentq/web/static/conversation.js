@@ -1,7 +1,7 @@
 // What an agent says and does, as it works; what it has left, once it is over.
 
 import { board, part, Refused } from "./api.js";
-import { fill, h } from "./dom.js";
+import { fill, h, worded } from "./dom.js";
 
 const LOOKS = { text: "", thinking: "thinks", tool: "does", result: "", status: "", error: "error", denied: "not allowed", cost: "spent", output: "" };
 // eslint-disable-next-line no-control-regex
@@ -20,7 +20,7 @@ export function conversation(place, id, epoch) {
       const found = await board("conversation", { task: id, epoch });
       if (ended) return;
       const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-      fill(list, found.cut && h("p", { class: "dim" }, "… `agentq logs` has the beginning."), found.entries.map(entry));
+      fill(list, found.cut && h("p", { class: "dim" }, worded("… `agentq logs` has the beginning.")), found.entries.map(entry));
       if (!found.entries.length) fill(list, h("p", { class: "dim" }, found.live ? "It has said nothing yet." : "It has left no output."));
       if (atEnd) list.scrollTop = list.scrollHeight;
       if (found.live && !source) follow();

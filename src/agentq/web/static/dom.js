@@ -41,6 +41,11 @@ export function cleaned(html) {
   return holder;
 }
 
+/** Words with commands in them, `as here`: the commands as code, all else as it is. */
+export function worded(text) {
+  return String(text ?? "").split(/`([^`\n]+)`/).map((part, number) => (number % 2 ? h("code", { class: "wraps" }, part) : part));
+}
+
 export function tagged(name) {
   return document.querySelector(`meta[name="${name}"]`)?.content || "";
 }
@@ -48,7 +53,7 @@ export function tagged(name) {
 /** Say something for a while; an error stays until it is closed. */
 export function toast(words, { error = false, remedy = "" } = {}) {
   const line = h("div", { class: error ? "toast error" : "toast", role: error ? "alert" : null },
-    h("span", {}, words, remedy && h("span", { class: "remedy" }, " ", remedy)),
+    h("span", {}, worded(words), remedy && h("span", { class: "remedy" }, " ", worded(remedy))),
     h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: () => line.remove() }, "×"));
   const toasts = document.getElementById("toasts");
   toasts.append(line);
@@ -62,7 +67,7 @@ export function ask({ title, words = "", fields = [], submit = "OK", danger = fa
     const back = document.activeElement;
     const inputs = fields.map((field) => [field, inputOf(field)]);
     const form = h("form", { method: "dialog", class: "ask" },
-      h("h2", {}, title), words && h("p", {}, words),
+      h("h2", {}, title), words && h("p", {}, worded(words)),
       inputs.map(([field, input]) => h("label", {}, field.label, input)),
       command && h("p", { class: "command" }, "The same in a terminal: ", h("code", {}, command)),
       h("div", { class: "row end" },

@@ -2,8 +2,9 @@
 
 import { board, Refused } from "./api.js";
 import { chart } from "./chart.js";
-import { fill, h } from "./dom.js";
+import { fill, h, worded } from "./dom.js";
 import { watch } from "./live.js";
+import { duration } from "./words.js";
 
 const RANGES = { "1h": "1 hour, by minute", "24h": "24 hours, by quarter", "30d": "30 days (UTC)" };
 /** Up to where the charts of lengths of time go, in seconds: halves of these are short to say, too. */
@@ -52,7 +53,7 @@ export function numbersView(main, query, go) {
       if (!ended && mark !== shown) { shown = mark; draw(); }
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      if (!ended) fill(note, error.message, " ", error.remedy);
+      if (!ended) fill(note, worded(`${error.message} ${error.remedy}`));
     } finally {
       busy = false;
     }
@@ -86,15 +87,15 @@ function charts(found, role) {
   for (let at = found.since; at <= found.until; at += found.span_ms) times.push(at);
   const points = new Map(found.points.filter((each) => each.role === role).map((each) => [each.at, each]));
   const values = (name, none) => times.map((at) => { const point = points.get(at); return (point && valueOf(point, name)) ?? none; });
-  const make = (title, say, ...series) => chart({ title, times, span: found.span_ms, say, series, roofs: say === duration ? LENGTHS : [] });
+  const make = (title, say, ...series) => chart({ title, times, span: found.span_ms, say, series, roofs: say === seconds ? LENGTHS : [] });
   return [
     make("Throughput", count, { name: "completed", kind: "bar", values: values("completed", 0), mark: 0 },
-      { name: "submitted", kind: "line", values: values("submitted", 0), mark: 1 }),
+      { name: "submitted", kind: "line", adds: true, values: values("submitted", 0), mark: 1 }),
     make("Failures", count, { name: "failed attempts", kind: "bar", values: values("failed", 0), mark: 2 },
-      { name: "dead letters", kind: "line", values: values("dead", 0), mark: 1 }),
-    make("Waiting, from ready to claimed", duration, { name: "p95", kind: "line", values: values("waiting_p95_seconds", null), mark: 1 },
+      { name: "dead letters", kind: "line", adds: true, values: values("dead", 0), mark: 1 }),
+    make("Waiting, from ready to claimed", seconds, { name: "p95", kind: "line", values: values("waiting_p95_seconds", null), mark: 1 },
       { name: "p50", kind: "line", values: values("waiting_p50_seconds", null), mark: 0 }),
-    make("Processing, from claimed to left", duration, { name: "p95", kind: "line", values: values("processing_p95_seconds", null), mark: 1 },
+    make("Processing, from claimed to left", seconds, { name: "p95", kind: "line", values: values("processing_p95_seconds", null), mark: 1 },
       { name: "p50", kind: "line", values: values("processing_p50_seconds", null), mark: 0 }),
     make("Cost", usd, { name: "spent", kind: "bar", values: values("usd", 0), mark: 0 }),
     make("Tokens", count, { name: "tokens", kind: "bar", values: values("tokens", 0), mark: 0 }),
@@ -112,7 +113,7 @@ function sums(found, address) {
       h("td", { title: kinds(each) || null }, count(each.failed)),
       h("td", {}, each.failure_rate === null ? "" : `${(each.failure_rate * 100).toFixed(1)} %`), h("td", {}, count(each.retried)),
       ["waiting_p50_seconds", "waiting_p95_seconds", "processing_p50_seconds", "processing_p95_seconds"].map((name) =>
-        h("td", {}, each[name] === null ? "" : duration(each[name]))),
+        h("td", {}, each[name] === null ? "" : seconds(each[name]))),
       h("td", {}, (each.cost.estimated_usd ? "~" : "") + usd(each.cost.usd || 0))))));
 }
 
@@ -127,14 +128,7 @@ function usd(value) {
   return `$${value >= 100 ? value.toFixed(0) : value.toFixed(2)}`;
 }
 
-function duration(seconds) {
-  const ms = seconds * 1000;
-  if (ms < 1000) return `${Math.round(ms)} ms`;
-  for (const [unit, size] of [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000]]) {
-    if (ms >= size) return `${+(ms / size).toPrecision(2)} ${unit}`;
-  }
-  return `${+(ms / 1000).toPrecision(2)} s`;
-}
+const seconds = (value) => duration(value * 1000);
 
 // -- a file --------------------------------------------------------------------------------------------
 

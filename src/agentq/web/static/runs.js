@@ -2,11 +2,11 @@
 
 import { act } from "./actions.js";
 import { board, decide, part, Refused, trying } from "./api.js";
-import { fill, h } from "./dom.js";
+import { fill, h, worded } from "./dom.js";
 import { graph } from "./graph.js";
 import { cards, now, watch } from "./live.js";
 import { panel, table } from "./table.js";
-import { age, money, standingOf, STATES } from "./words.js";
+import { age, duration, money, standingOf, STATES } from "./words.js";
 
 export function runsView(main, query, go, [id]) {
   return id ? oneRun(main, id) : allRuns(main);
@@ -55,7 +55,7 @@ function oneRun(main, id) {
       showMeter(meter, overhead);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      fill(head, h("h1", {}, id), h("p", {}, error.message, " ", error.remedy));
+      fill(head, h("h1", {}, id), h("p", {}, worded(`${error.message} ${error.remedy}`)));
     }
   };
   load();
@@ -93,9 +93,9 @@ function showMeter(place, overhead) {
   const phases = overhead.phases.filter((each) => each.span_ms);
   const longest = Math.max(...phases.map((each) => each.span_ms), 1);
   fill(place,
-    h("p", {}, `${age(overhead.wall_ms)} in all, ${age(overhead.critical_path_ms)} of it on the critical path, ${age(overhead.work_ms)} of work.`),
-    overhead.bottleneck && h("p", { class: "say" }, overhead.bottleneck.text),
-    table([["", (each) => each.phase.replaceAll("_", " ")], [">time", (each) => age(each.span_ms)], [">cost", (each) => money(each.cost?.usd)],
+    h("p", {}, `${duration(overhead.wall_ms)} in all, ${duration(overhead.critical_path_ms)} of it on the critical path, ${duration(overhead.work_ms)} of work.`),
+    overhead.bottleneck && h("p", { class: "say" }, worded(overhead.bottleneck.text)),
+    table([["", (each) => each.phase.replaceAll("_", " ")], [">time", (each) => duration(each.span_ms)], [">cost", (each) => money(each.cost?.usd)],
       ["", (each) => { const bar = h("span", {}); bar.style.width = `${(100 * each.span_ms) / longest}%`; return h("div", { class: "meter" }, bar); }]],
     phases, "Nothing took any time yet.", "Phases"));
 }

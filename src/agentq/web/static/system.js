@@ -2,7 +2,7 @@
 
 import { act, actOnAll } from "./actions.js";
 import { board, decide, part, Refused, trying } from "./api.js";
-import { fill, h } from "./dom.js";
+import { fill, h, worded } from "./dom.js";
 import { cards, now, provedWords, state, watch } from "./live.js";
 import { panel, table } from "./table.js";
 import { age, moment } from "./words.js";
@@ -63,7 +63,7 @@ function panels(found, dead, load) {
 
 /** Up to where the log is proved and sealed, and how to prove it again. */
 function proof(overview) {
-  if (!overview?.seal) return [h("p", { class: "dim" }, "Nothing is sealed yet: `agentq up` does it every ten minutes, `agentq seal` at once.")];
+  if (!overview?.seal) return [h("p", { class: "dim" }, worded("Nothing is sealed yet: `agentq up` does it every ten minutes, `agentq seal` at once."))];
   return [
     h("p", {}, `${provedWords(overview)}, ${moment(overview.proved_at)}.`),
     h("p", { class: "dim" }, "Keep this digest elsewhere; with it anybody can prove that nothing before was changed, removed or added:"),

@@ -5,7 +5,7 @@ import { board, decide, look, part, Refused, trying } from "./api.js";
 import { applyStanding } from "./applying.js";
 import { freshenAges } from "./cards.js";
 import { conversation } from "./conversation.js";
-import { fill, h } from "./dom.js";
+import { fill, h, worded } from "./dom.js";
 import { fileList, shown } from "./evidence.js";
 import { cards, now, watch } from "./live.js";
 import { attemptsOf, timeline } from "./timeline.js";
@@ -54,7 +54,7 @@ class TaskPage {
       this.show(task, explained, history, files);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      if (!this.loaded) fill(this.main, h("h1", {}, this.id), h("p", {}, error.message, " ", error.remedy), h("p", {}, h("a", { href: "#/" }, "Back to the board")));
+      if (!this.loaded) fill(this.main, h("h1", {}, this.id), h("p", {}, worded(`${error.message} ${error.remedy}`)), h("p", {}, h("a", { href: "#/" }, "Back to the board")));
     }
   }
 
@@ -92,8 +92,8 @@ class TaskPage {
         type: "button", class: action.primary ? "primary" : action.danger ? "danger" : "", title: action.command(card),
         onclick: () => act(name, cards.get(this.id) || card) }, action.label))),
       applyStanding(card));
-    fill(this.parts.why, h("p", { class: "say" }, explained.headline),
-      h("ul", {}, explained.causes.map(([cause, remedy]) => h("li", {}, cause, remedy && h("span", { class: "remedy" }, ` ${remedy}`)))),
+    fill(this.parts.why, h("p", { class: "say" }, worded(explained.headline)),
+      h("ul", {}, explained.causes.map(([cause, remedy]) => h("li", {}, worded(cause), remedy && h("span", { class: "remedy" }, " ", worded(remedy))))),
       card.decision && h("p", {}, h("strong", {}, `It waits for you: ${DECISIONS[card.decision]}.`)));
     fill(this.parts.attempts, attemptsOf(history));
     fill(this.parts.timeline, timeline(history));

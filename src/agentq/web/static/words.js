@@ -24,6 +24,15 @@ export function age(ms) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
 }
 
+/** How long something took, with two digits: it may have been a moment. */
+export function duration(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  for (const [unit, size] of [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000]]) {
+    if (ms >= size) return `${+(ms / size).toPrecision(2)} ${unit}`;
+  }
+  return `${+(ms / 1000).toPrecision(2)} s`;
+}
+
 export function money(usd, estimated = false) {
   if (!usd) return "";
   return `${estimated ? "~" : ""}$${usd < 0.1 ? usd.toFixed(3) : usd.toFixed(2)}`;
