@@ -242,9 +242,10 @@ class Board {
   // -- views that were kept -----------------------------------------------------------------------
 
   async save() {
+    const where = location.hash; // of what was seen when it was asked for
     const given = await ask({ title: "Save this view", fields: [{ name: "name", label: "Name", required: true }], submit: "Save" });
     if (!given) return;
-    saveView(given.name, location.hash);
+    saveView(given.name, where);
     this.showViews();
   }
 
