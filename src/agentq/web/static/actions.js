@@ -132,6 +132,9 @@ async function planFor(action, card) {
   return found ? plan : null;
 }
 
+/** By then the stream has the event of what was decided, or is broken, and all is read again. */
+const EVENT_MS_MAX = 5000;
+
 /** Ask what there is to ask, and do it. The card is shown where it is meant to go, and springs back
  *  with the ledger's own sentence if that is refused. Whether it was done. */
 export async function act(name, card, given = null) {
@@ -147,8 +150,12 @@ export async function act(name, card, given = null) {
   }
   const to = action.to?.(card);
   if (to) expect(card.id, to);
+  const shown = cards.get(card.id);
+  const back = () => { if (shown?.moving && cards.get(card.id) === shown) expect(card.id, ""); };
   const done = await trying(() => action.send(card, given || {}), action.done || `${action.label}: done.`);
-  if (cards.get(card.id)?.moving) expect(card.id, "");
+  // The answer may come before the event does: in between the card stays where it will be.
+  if (done) setTimeout(back, EVENT_MS_MAX);
+  else back();
   return done;
 }
 

@@ -7,7 +7,7 @@ import { Choice } from "./choice.js";
 import { Column } from "./column.js";
 import { ask, fill, h, toast } from "./dom.js";
 import { FIELD_NAMES, GROUPS, parse, passes } from "./filters.js";
-import { cards, state, watch } from "./live.js";
+import { cards, settled, state, watch } from "./live.js";
 import { openMenu } from "./menu.js";
 import { newTask } from "./new_task.js";
 import { dropView, savedViews, saveView } from "./saved_views.js";
@@ -275,12 +275,15 @@ class Board {
     else if (event.key === "Enter") this.go(`#/tasks/${encodeURIComponent(card.id)}`);
     else if (event.key === "x") this.choose(card.id);
     else if (event.key === "m") this.menu(card, document.activeElement);
-    else {
-      const found = actionsFor(card).find(([, action]) => action.key === event.key);
-      if (!found) return false;
-      act(found[0], card);
-    }
+    else if (card.moving) settled(card.id).then((found) => found && this.press(found, event.key));
+    else return this.press(card, event.key);
     return true;
+  }
+
+  press(card, key) {
+    const found = actionsFor(card).find(([, action]) => action.key === key);
+    if (found) act(found[0], card);
+    return Boolean(found);
   }
 
   move(card, right, down) {

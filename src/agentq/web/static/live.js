@@ -32,6 +32,17 @@ export function expect(id, where) {
   tell(id);
 }
 
+/** Resolves to a card as the ledger has it, once a decision about it has come back; null if it has gone. */
+export function settled(id) {
+  return new Promise((resolve) => {
+    const stop = watch(() => {
+      if (cards.get(id)?.moving) return;
+      stop();
+      resolve(cards.get(id) || null);
+    });
+  });
+}
+
 function tell(id) {
   changed.add(id);
   if (scheduled) return;
