@@ -149,3 +149,17 @@ def test_a_task_that_nobody_holds_was_claimed_at_no_time() -> None:
     assert standing.after(LogLine(1_050, "released", "Release", State.READY)) == Standing(
         State.READY, 1_050, 0
     )
+
+
+def test_what_leaves_a_task_in_its_state_without_standing_still_begins_anew() -> None:
+    # Edited, a ready task stays ready: since then it has waited. A claim after a claim is another.
+    ready = Standing().after(SUBMITTED)
+    assert ready.after(LogLine(2_000, "edited", "Edit", State.READY)).ready_at == 1_000
+    running = ready.after(CLAIMED)
+    assert running.after(LogLine(3_000, "claimed", "Claim", State.IN_PROGRESS)).claimed_at == 3_000
+    assert running.after(LogLine(3_000, "commented", "Comment", State.IN_PROGRESS)) is running
+
+
+def test_failures_of_another_kind_are_no_crashes() -> None:
+    assert Sample(failures={"timeout": 2}).crashed == 0
+    assert Sample(failures={"timeout": 2, "lease_ended": 1}).crashed == 1

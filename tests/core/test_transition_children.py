@@ -87,6 +87,8 @@ def test_a_report_over_open_children_is_refused_with_their_names() -> None:
     error = refusal(parent(*"abcdefg"), t.Report(1, "done"))
     assert error.code == "open_children"
     assert "7 open children: a, b, c, d, e and 2 more" in error.cause
+    few = refusal(parent(*"abcde"), t.Report(1, "done"))
+    assert "5 open children: a, b, c, d, e. The report" in few.cause
     assert "agentq yield" in error.remedy and "--leave-children" in error.remedy
     assert "and" not in refusal(parent("a"), t.Report(1, "done")).cause.split(".")[0]
 
@@ -122,6 +124,11 @@ def test_a_task_that_yields_waits_for_all_its_children_and_costs_no_attempt() ->
     assert [(note.by, note.kind, note.text) for note in again.details.notes] == [
         ("ann", "yield", "then merge")
     ]
+
+
+def test_what_an_attempt_said_of_its_progress_ends_with_it() -> None:
+    task = then(parent("a"), t.Progress(1, 50, "half way"), t.Yield(1))
+    assert (task.details.progress_percent, task.details.progress_note) == (-1, "")
 
 
 def test_one_of_any_is_enough_and_each_end_is_told_once() -> None:

@@ -19,3 +19,5 @@ def test_numbers_of_things(count: int, words: tuple[str, ...], said: str) -> Non
 def test_some_of_many_names_are_read_at_a_glance() -> None:
     assert some_of(["b", "a"]) == "a, b"
     assert some_of(map(str, range(5)), most=3) == "0, 1, 2 and 2 more"
+    names = [f"n{number:02}" for number in range(13)]
+    assert some_of(names[:12]).endswith(", n11") and some_of(names).endswith(", n11 and 1 more")
