@@ -50,6 +50,9 @@ COLUMNS = (
     tuple(("bwrap", store) for store in STORES),
 )
 CHECKOUT = Path(__file__).parents[2]
+#: What the attacking program consists of. A sandbox shows its copy wherever the checkout lies.
+PROGRAM = ("tests/__init__.py", "tests/eventually.py", "tests/processes/__init__.py",
+           "tests/processes/attacking")  # fmt: skip
 #: Longer than any of this takes: nobody's lease ends but that of a worker which was killed.
 LEASE_MS = 3_600_000
 #: What only the worker leaves; of the attempt's own records none was forged if it is among these.
@@ -118,13 +121,20 @@ class Campaign:
             f'verify = \'"{sys.executable}" -I "{self.folder / "check.py"}"\'\n'
         )
         (self.folder / "check.py").write_text("raise SystemExit(3)\n")
+        for name in PROGRAM:
+            to = self.folder / "program" / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            if (CHECKOUT / name).is_dir():
+                shutil.copytree(CHECKOUT / name, to, dirs_exist_ok=True)
+            else:
+                shutil.copy(CHECKOUT / name, to)
 
     def work(self, tasks: int) -> int:
         """Let a worker do so many tasks; how it ended."""
         self.write_settings()
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
-        surroundings = {**kept, "PYTHONPATH": str(CHECKOUT), "MY_SECRET": by_processes.SECRET,
-                        **self.variables}  # fmt: skip
+        surroundings = {**kept, "PYTHONPATH": str(self.folder / "program"),
+                        "MY_SECRET": by_processes.SECRET, **self.variables}  # fmt: skip
         words = [sys.executable, "-m", "agentq", "worker", "w", "--tasks", str(tasks)]
         with (self.folder / "worker.log").open("ab") as log:
             return subprocess.run(
