@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from agentq import Queue
 from tests.eventually import eventually
 from tests.interfaces.conftest import run_here
+from tests.ways import served
 
 SECRET = re.compile(r"agq_[A-Za-z0-9_-]{43}")
 
@@ -76,3 +78,16 @@ def test_what_makes_no_sense_is_refused(
     there = [queue.admin.create_token(name, ["read"])[0] for name in ("one", "other")]
     run_here("token", *words).refused(status, cause)
     assert set(queue.admin.tokens()) == set(there), "as they were"
+
+
+def test_a_worker_shows_a_token_of_its_own(
+    home: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would record at the end of an attempt is taken from nobody else."""
+    task = queue.submit("w", "x")
+    with served(queue._client.installation.settings) as elsewhere:
+        monkeypatch.setenv("AGENTQ_URL", elsewhere.url)
+        monkeypatch.setenv("AGENTQ_TOKEN", elsewhere.token)
+        refused = run_here("worker", "w", "--tasks", "1", "--", "true")
+        refused.refused(4, "alice, a person", "--scope work", "Nothing was claimed")
+    assert queue.task(task).epoch == 0

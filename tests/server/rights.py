@@ -161,7 +161,7 @@ _READ_ALL: dict[str, dict[str, Any]] = {
     "workers": {}, "costs": {"by": "role"}, "limits": {}, "recent_overhead": {}, "quality": {},
     "numbers": {},
     "schedules": {},
-    "circuits": {}, "last_position": {}, "last_seal": {}, "ledger_id": {},
+    "circuits": {}, "last_position": {}, "last_seal": {}, "ledger_id": {}, "identity": {},
     "task_files": {"limit": 1},
     "files_to_remove": {}, "lanes": {}, "roles": {}, "ready_counts": {}, "capacity": {},
     "most_urgent_ready": {"count": 1, "before_ms": 1}, "key_limits": {"keys": ["db"]},

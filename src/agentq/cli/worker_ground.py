@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from agentq.cli.log_lines import JsonLines, TextLines
 from agentq.cli.screen import note
-from agentq.core.errors import Unavailable
+from agentq.core.access import PrincipalKind
+from agentq.core.errors import Refused, Unavailable
+from agentq.remote.opening import is_remote
 
 if TYPE_CHECKING:
     from agentq.cli.session import Session
@@ -82,6 +84,7 @@ def worker_ground(
     if closed := session.close_to_others():
         note(f"other users could read or write these until now: {', '.join(closed)}")
     root = Path(queue.installation.settings.workspaces_root)
+    _refuse_token_of_others(session, queue)
     _refuse_unwritable(root)
     _allow_files(slots)
     remove_left_over()
@@ -94,6 +97,22 @@ def worker_ground(
         workspaces = Workspaces(root, surroundings, keep_seconds=queue.installation.settings.keep)
         secrets = secrets_in({**surroundings, **_addresses(queue)})
         yield WorkerGround(queue, person, supervisor, workspaces, surroundings, secrets, stack)
+
+
+def _refuse_token_of_others(session: Session, queue: Client) -> None:
+    """Refuse a token that is no worker's: what a worker leaves as its own record is taken from
+    nobody else, so every attempt would fail at its end, and an agent that found the token could
+    decide about its own work."""
+    if not is_remote(queue.installation.settings):
+        return
+    known = session.when_there(lambda: queue.queries.identity(queue.who))
+    if known.kind != PrincipalKind.WORKER:
+        raise Refused(
+            f"AGENTQ_TOKEN is that of {known.name}, a {known.kind}, and a worker shows one of its"
+            " own. Nothing was claimed.",
+            "`agentq token create --name NAME --scope work` makes one; `work:ROLE` for one role.",
+            code="not_a_workers_token",
+        )
 
 
 def _log_warnings(as_json: bool) -> None:

@@ -49,6 +49,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("now", "GET", "/clock"),
         Route("next_wake", "GET", "/clock/next-wake"),
         Route("ledger_id", "GET", "/ledger-id"),
+        Route("identity", "GET", "/identity"),
         Route("list_tasks", "GET", "/tasks"),
         Route("ids", "GET", "/task-ids"),
         Route("tasks_by_id", "POST", "/lookups/tasks"),

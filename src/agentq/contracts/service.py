@@ -49,6 +49,9 @@ class Queries(Overviews, Statistics, Protocol):
         """Return the name of the ledger itself, which is the same however it is reached: a worker
         marks its agents with it."""
 
+    def identity(self, who: Principal) -> v.Identity:
+        """Return who asks, as the ledger knows them: through a server, whom their token names."""
+
     def next_wake(self, who: Principal) -> int:
         """Return the earliest moment at which time matters to a task, or to a rate that holds
         tasks back; 0 if there is none."""

@@ -197,6 +197,14 @@ class Quality(msgspec.Struct, frozen=True):
     cut: bool = False
 
 
+class Identity(msgspec.Struct, frozen=True):
+    """Who asks. `role` is the one that a worker works for; "" if that is any, or it is nobody's."""
+
+    kind: str
+    name: str
+    role: str = ""
+
+
 class TokenInfo(msgspec.Struct, frozen=True):
     """A token as it is listed: all but its secret. Moments are 0 where there is none."""
 

@@ -305,6 +305,12 @@ class QueryService(AuditedService):
         self._check(who, Action.READ, "the ledger's name")
         return self._store.read(lambda reader: reader.ledger_id())
 
+    def identity(self, who: Principal) -> v.Identity:
+        from agentq.contracts import service_values as v
+
+        self._check(who, Action.READ, "who asks")
+        return v.Identity(str(who.kind), who.name, who.role)
+
     def next_wake(self, who: Principal) -> int:
         self._check(who, Action.TICK)
         # Submissions that can be decided are due: whoever waits for a moment to come ticks then.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ArtifactInfo,
         Circuit,
         Explanation,
+        Identity,
         KeyStanding,
         Overhead,
         Page,
@@ -53,6 +54,12 @@ class RemoteQueries:
 
     def ledger_id(self, who: Principal) -> str:
         return str(self._caller.value(str, "ledger_id", who))
+
+    def identity(self, who: Principal) -> Identity:
+        from agentq.contracts.service_values import Identity
+
+        found: Identity = self._caller.value(Identity, "identity", who)
+        return found
 
     def next_wake(self, who: Principal) -> int:
         return int(self._caller.value(int, "next_wake", who))

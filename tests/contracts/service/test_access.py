@@ -75,6 +75,7 @@ NEVER: dict[str, Call] = {
     "declare schedules": lambda s, who, ref: s.declare_schedules(who, ()),
     "fire a schedule": lambda s, who, ref: s.fire_schedule(who, ScheduleFiring("x", 1)),
     "all events": lambda s, who, ref: s.events_after(who, 0),
+    "who asks": lambda s, who, ref: s.identity(who),
     "the ledger's name": lambda s, who, ref: s.ledger_id(who),
     "the last event": lambda s, who, ref: s.last_position(who),
     "verify": lambda s, who, ref: s.verify(who),
