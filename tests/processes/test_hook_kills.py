@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -53,17 +54,17 @@ def test_what_was_answered_survives_the_server(
     answered: list[str] = []
 
     def send(sender: int) -> None:
-        connection = HTTPConnection("127.0.0.1", port, timeout=30)
-        for number in range(1000):
-            delivery_id = f"d-{sender}-{number}"
-            try:
-                connection.request("POST", "/hooks/issues", BODY, signed(BODY, delivery_id))
-                answer = connection.getresponse()
-                answer.read()
-            except (OSError, HTTPException):
-                return
-            assert answer.status == 202
-            answered.append(delivery_id)
+        with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            for number in range(1000):
+                delivery_id = f"d-{sender}-{number}"
+                try:
+                    connection.request("POST", "/hooks/issues", BODY, signed(BODY, delivery_id))
+                    with connection.getresponse() as answer:
+                        answer.read()
+                except (OSError, HTTPException):
+                    return
+                assert answer.status == 202
+                answered.append(delivery_id)
 
     senders = [threading.Thread(target=send, args=(each,)) for each in range(8)]
     for each in senders:
