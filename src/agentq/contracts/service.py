@@ -49,7 +49,7 @@ class Queries(Overviews, Statistics, Protocol):
         """Return the name of the ledger itself, which is the same however it is reached: a worker
         marks its agents with it."""
 
-    def identity(self, who: Principal) -> v.Identity:
+    def identity(self, who: Principal) -> v.KnownAs:
         """Return who asks, as the ledger knows them: through a server, whom their token names."""
 
     def next_wake(self, who: Principal) -> int:

@@ -197,8 +197,8 @@ class Quality(msgspec.Struct, frozen=True):
     cut: bool = False
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """Who asks. `role` is the one that a worker works for; "" if that is any, or it is nobody's."""
+class KnownAs(msgspec.Struct, frozen=True):
+    """Whom the ledger takes somebody for. `role` is what a worker works for; "" is any, or none."""
 
     kind: str
     name: str

@@ -305,11 +305,11 @@ class QueryService(AuditedService):
         self._check(who, Action.READ, "the ledger's name")
         return self._store.read(lambda reader: reader.ledger_id())
 
-    def identity(self, who: Principal) -> v.Identity:
+    def identity(self, who: Principal) -> v.KnownAs:
         from agentq.contracts import service_values as v
 
         self._check(who, Action.READ, "who asks")
-        return v.Identity(str(who.kind), who.name, who.role)
+        return v.KnownAs(str(who.kind), who.name, who.role)
 
     def next_wake(self, who: Principal) -> int:
         self._check(who, Action.TICK)

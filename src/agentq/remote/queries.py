@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         ArtifactInfo,
         Circuit,
         Explanation,
-        Identity,
         KeyStanding,
+        KnownAs,
         Overhead,
         Page,
         Problem,
@@ -55,10 +55,10 @@ class RemoteQueries:
     def ledger_id(self, who: Principal) -> str:
         return str(self._caller.value(str, "ledger_id", who))
 
-    def identity(self, who: Principal) -> Identity:
-        from agentq.contracts.service_values import Identity
+    def identity(self, who: Principal) -> KnownAs:
+        from agentq.contracts.service_values import KnownAs
 
-        found: Identity = self._caller.value(Identity, "identity", who)
+        found: KnownAs = self._caller.value(KnownAs, "identity", who)
         return found
 
     def next_wake(self, who: Principal) -> int:
