@@ -95,11 +95,11 @@ servers:
 	@tests/servers/install.sh
 
 .PHONY: test
-test: $(COMPILED) servers ## Run the tests, about eight minutes on two cores; starts the servers it needs (ARGS="-k word" narrows)
+test: $(COMPILED) servers ## Run the tests, four to eight minutes on two cores; starts the servers it needs (ARGS="-k word" narrows)
 	@$(RUN_TESTS) -m 'not long' $(CHOSEN_TESTS) $(ARGS)
 
 .PHONY: test-long
-test-long: $(COMPILED) servers ## Run what takes longer: clusters, failover, many seeds, coverage; about 23 minutes
+test-long: $(COMPILED) servers ## Run what takes longer: clusters, failover, many seeds, coverage; 14 to 23 minutes
 	@$(RUN_TESTS) -m long $(CHOSEN_TESTS) $(ARGS)
 	@$(if $(ARGS),,$(RUN_TESTS) -q -m 'hypothesis and not long' --hypothesis-profile long $(MADE_UP))
 	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)

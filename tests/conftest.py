@@ -36,7 +36,7 @@ _IGNORED_VARIABLE = "SIGNALS_IGNORED_BY_THE_RUN"
 
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("few", deadline=None, print_blob=True, max_examples=20)
-hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=400)
+hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=250)
 hypothesis.settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=2_000)
 
 

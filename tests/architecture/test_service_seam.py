@@ -50,3 +50,18 @@ def test_nobody_above_the_service_imports_what_is_below_it() -> None:
 def test_the_rule_sees_what_it_forbids() -> None:
     text = "queue.store.read(f)\nself._parts = parts\nevidence.store(b)\nqueue.service.now()\n"
     assert reached_through(ast.parse(text)) == [(1, "store"), (2, "_parts")]
+
+
+def test_the_store_has_few_verbs() -> None:
+    """Whoever writes another adapter reads them in one sitting."""
+    (file,) = [
+        each for each in python_files("src/agentq/contracts") if each.name.endswith("/store.py")
+    ]
+    verbs = {
+        item.name
+        for node in file.tree.body
+        if isinstance(node, ast.ClassDef) and node.name in ("Reader", "Tx", "Store")
+        for item in node.body
+        if isinstance(item, ast.FunctionDef)
+    }
+    assert 40 <= len(verbs) <= 45, sorted(verbs)

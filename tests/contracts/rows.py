@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from agentq.contracts.audit_rows import AuditFilter
+from agentq.contracts.lane_rows import LaneCounts
 from agentq.contracts.store import (
     BLOCKED,
     CANCELLED,
@@ -52,6 +53,11 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
+
+
+def waiting_effects(reader: Reader) -> dict[str, int]:
+    """How many effects wait in each lane."""
+    return dict(reader.records(LaneCounts()))
 
 
 def new_row(
@@ -152,8 +158,8 @@ def everything(reader: Reader) -> list[object]:
         reader.counts(),
         reader.roles(),
         reader.lanes(),
-        reader.effect_counts(),
-        [reader.effects(lane, 1000) for lane in reader.effect_counts()],
+        waiting_effects(reader),
+        [reader.effects(lane, 1000) for lane in waiting_effects(reader)],
         reader.next_wake(),
         [reader.artifacts_of(key) for key in keys],
         reader.edges_of(keys),

@@ -35,6 +35,7 @@ from tests.contracts.rows import (
     new_row,
     role_id,
     stepped,
+    waiting_effects,
 )
 
 
@@ -115,14 +116,17 @@ class TestOutbox:
         store.write(lambda tx: tx.settle_effects([first.sequence]))
         assert self.due(store, "results") == [second]
         store.write(lambda tx: tx.settle_effects([first.sequence, second.sequence, 10**9]))
-        assert store.read(lambda reader: reader.effect_counts()) == {}
+        assert store.read(waiting_effects) == {}
         store.write(lambda tx: tx.settle_effects([]))
 
     def test_lanes_do_not_disturb_each_other(self, store: Store) -> None:
         self.fill(store, "results", "a")
         self.fill(store, "notify", "b")
         assert [row.payload for row in self.due(store, "notify")] == ["b"]
-        assert store.read(lambda reader: reader.effect_counts()) == {"notify": 1, "results": 1}
+        assert store.read(waiting_effects) == {
+            "notify": 1,
+            "results": 1,
+        }
         assert self.due(store, "unheard-of") == []
 
     def test_a_sequence_is_never_used_again(self, store: Store) -> None:
@@ -179,7 +183,10 @@ class TestLanes:
 
         ours.write(change)
         assert told[-1] == {"git", "results"}
-        assert ours.read(lambda reader: reader.effect_counts()) == {"git": 2, "results": 2}
+        assert ours.read(waiting_effects) == {
+            "git": 2,
+            "results": 2,
+        }
         assert [entry.position for entry in log(ours)] == [1, 2], "nothing of the first run is left"
 
     def test_a_change_never_commits_under_lanes_it_did_not_know(self, shared: Backend) -> None:

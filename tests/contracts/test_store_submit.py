@@ -20,7 +20,16 @@ from agentq.contracts.store import (
 )
 from agentq.core.errors import Unavailable
 from tests.contracts.conftest import Backend
-from tests.contracts.rows import add, everything, hot, insert, log, new_row, role_id
+from tests.contracts.rows import (
+    add,
+    everything,
+    hot,
+    insert,
+    log,
+    new_row,
+    role_id,
+    waiting_effects,
+)
 
 
 class TestInsert:
@@ -151,7 +160,10 @@ class TestWhatBelongsToThem:
         ]
         first = store.read(lambda reader: reader.effects("notify", 1))
         assert [row.effect_id for row in first] == [f"{keys['a']}.1.1"]
-        assert store.read(lambda reader: reader.effect_counts()) == {"notify": 2, "results": 2}
+        assert store.read(waiting_effects) == {
+            "notify": 2,
+            "results": 2,
+        }
 
     def test_dependencies_are_named_by_id_whether_new_or_old(self, store: Store) -> None:
         role = role_id(store)

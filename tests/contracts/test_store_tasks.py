@@ -43,6 +43,7 @@ from tests.contracts.rows import (
     new_row,
     role_id,
     stepped,
+    waiting_effects,
 )
 
 
@@ -426,7 +427,7 @@ class TestDelete:
         assert ids_of(with_b) == ["b"]
         assert [entry.task_id for entry in log(store)] == ["b"]
         assert store.read(lambda reader: reader.history(a)) == []
-        assert store.read(lambda reader: reader.effect_counts()) == {}
+        assert store.read(waiting_effects) == {}
         assert holders(store, "gpu") == {"gpu": []}
         assert store.read(lambda reader: reader.artifacts_of(a)) == []
         assert store.read(lambda reader: reader.edges_of([a, b])) == []

@@ -23,6 +23,7 @@ from agentq.core.values import replace
 from agentq.settings import load_settings
 from agentq.settings.editing import with_values
 from agentq.wiring import open_installation
+from tests.contracts.rows import waiting_effects
 from tests.daemon.ups import Ups, several_ups
 from tests.eventually import eventually
 from tests.interfaces.conftest import run_here
@@ -96,7 +97,7 @@ def picture(url: str | None = None) -> dict[str, Any]:
             "costs": queue.admin.costs("role"),
             "lanes": queue._client.installation.store.read(lambda reader: reader.lanes()),
             "name": queue._client.installation.ledger_id(),
-            "outbox": queue._client.installation.store.read(lambda reader: reader.effect_counts()),
+            "outbox": queue._client.installation.store.read(waiting_effects),
         }
 
 

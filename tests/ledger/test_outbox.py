@@ -14,6 +14,7 @@ from agentq.core.effects import LANES
 from agentq.core.errors import Invalid, Refused
 from agentq.core.states import State
 from agentq.core.task import Spec, Usage
+from tests.contracts.rows import waiting_effects
 from tests.ledger.conftest import LedgerEnv
 from tests.ledger_verbs import VerbLedger
 
@@ -133,7 +134,7 @@ def test_nothing_leaves_from_a_transaction_that_was_rolled_back(env: LedgerEnv) 
         work.load([key])
         work.apply(key, t.Report(1, "done", "result.md", "f" * 64))
         work.finish()
-        assert tx.effect_counts()["reply"] == 1
+        assert waiting_effects(tx)["reply"] == 1
         raise PowerCut
 
     # when it does not commit, then nothing of it was ever there, and nobody was woken.

@@ -333,9 +333,6 @@ class Reader(Protocol):
         role "", of all roles, of pending tasks that need an approval, given or not, and of failed
         and expired ones. Moments are left out."""
 
-    def effect_counts(self) -> dict[str, int]:
-        """How many effects wait in each lane."""
-
     def effects(
         self, lane: str, limit: int, *, after: int = 0, due_only: bool = False
     ) -> list[OutboxRow]:
@@ -388,7 +385,8 @@ class Reader(Protocol):
 
     def records(self, wanted: RecordFilter[R]) -> list[R]:
         """Records that stand beside the tasks and are locked by nobody: what was decided and
-        refused (`AuditFilter`), what came for hooks and went to targets (`contracts.hook_rows`)."""
+        refused (`AuditFilter`), what came for hooks and went to targets (`contracts.hook_rows`),
+        how many effects wait in each lane (`LaneCounts`)."""
 
     def schedules(self, names: Sequence[str] | None = None, first: int = 0) -> list[ScheduleRow]:
         """By name, all or these; or with `first` so many of those that wake, the earliest first. A

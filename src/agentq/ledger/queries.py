@@ -293,6 +293,7 @@ class LedgerQueries:
         return tuple(dict.fromkeys(barred))
 
     def stats(self) -> Stats:
+        from agentq.contracts.lane_rows import LaneCounts
         from agentq.contracts.service_values import Stats
         from agentq.ledger.outbox_ages import effect_ages
 
@@ -304,7 +305,7 @@ class LedgerQueries:
                 by_role.setdefault(row.role, {})[str(STATES[row.state])] = row.tasks
                 if row.state == READY:
                     oldest[row.role] = max(now - row.oldest_at, 0)
-            waiting = reader.effect_counts()
+            waiting = dict(reader.records(LaneCounts()))
             return Stats(by_role, oldest, waiting, position, effect_ages(reader, waiting, now))
 
         position = self._store.number_events()

@@ -122,9 +122,6 @@ class PostgresReader:
             return self._ask("counts_at_most", {"at_most": at_most}, CountRow._make)
         return self._ask("live_counts" if live_only else "counts", make_row=CountRow._make)
 
-    def effect_counts(self) -> dict[str, int]:
-        return dict(self._ask("effect_counts"))
-
     def effects(
         self, lane: str, limit: int, *, after: int = 0, due_only: bool = False
     ) -> list[OutboxRow]:

@@ -100,9 +100,6 @@ class SqliteReader:
             rows = self._all("live_counts" if live_only else "counts")
         return [CountRow(*row) for row in rows]
 
-    def effect_counts(self) -> dict[str, int]:
-        return dict(self._all("effect_counts"))
-
     def effects(
         self, lane: str, limit: int, *, after: int = 0, due_only: bool = False
     ) -> list[OutboxRow]:
