@@ -11,7 +11,7 @@ from hypothesis import given
 from agentq.core import triggers as t
 from agentq.core.phases import Phase, TaskLife, divide, in_words
 from agentq.core.states import State
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.task import NO_USAGE, RUN_ROLE, Task, Usage
 from agentq.core.transition import transition
 from tests.core.building import LEASE_MS, NOW, a_spec
 from tests.core.lives import Life, lived
@@ -283,5 +283,8 @@ def test_a_bottleneck_in_words() -> None:
         said = in_words(phase, "builder", 90_000)
         assert "role builder" in said and ": 1m30s; " in said
     assert ": 999 ms; " in in_words(Phase.BLOCKED, "builder", 999)
+    # Runs have no slots that somebody could raise.
+    waited = in_words(Phase.WAITING_FOR_SLOT, RUN_ROLE, 90_000)
+    assert waited == "runs that waited to be advanced: 1m30s; see that `agentq up` is not too busy"
     for span_ms in (1000, 1999):
         assert ": 1s; " in in_words(Phase.BLOCKED, "builder", span_ms)

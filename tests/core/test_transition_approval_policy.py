@@ -11,6 +11,7 @@ from agentq.core.approvals import BY_POLICY
 from agentq.core.digests import spec_digest
 from agentq.core.effects import CancelTasks, Notify
 from agentq.core.limits import REMINDER_MS
+from agentq.core.schedule import approval_deadline, next_escalation
 from agentq.core.states import State
 from agentq.core.task import ApprovalPolicy, Escalation, Gates, OnTimeout, Task
 from agentq.core.transition import Decision, transition
@@ -106,6 +107,15 @@ def test_who_decides_is_asked_no_more() -> None:
     assert (accepted.state, accepted.details.asked_of) == (State.COMPLETE, "")
     changed = then(due(reported(escalate=STEPS)).task, t.Verdict("boss", t.Ruling.CHANGES, "more"))
     assert (changed.details.asked_at, changed.details.escalations) == (0, 0)
+
+
+def test_nobody_else_is_asked_about_what_waits_for_no_decision() -> None:
+    task = asking(escalate=STEPS)
+    asked = task.details
+    assert next_escalation(State.PENDING, task.spec, asked) == NOW + 20 * SECOND
+    assert next_escalation(State.BLOCKED, task.spec, asked) == 0
+    assert approval_deadline(State.PENDING, task.spec, asked) == NOW + 60 * SECOND
+    assert approval_deadline(State.BLOCKED, task.spec, asked) == 0
 
 
 def test_an_edit_asks_from_the_beginning() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentq.contracts.service import Service
-from agentq.contracts.service_values import Wanted
+from agentq.contracts.service_values import KnownAs, Wanted
 from agentq.core import access
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.states import State
@@ -87,6 +87,11 @@ def test_the_log_in_the_order_of_commits(service: Service) -> None:
 
 def test_the_ledger_has_one_name(service: Service) -> None:
     assert service.ledger_id(ANN) == service.ledger_id(access.worker("w", "builder")) != ""
+
+
+def test_everybody_is_told_whom_they_are_taken_for(service: Service) -> None:
+    assert service.identity(ANN) == KnownAs("person", "ann")
+    assert service.identity(access.worker("w", "builder")) == KnownAs("worker", "w", "builder")
 
 
 def test_a_life_decided_anew(service: Service) -> None:
