@@ -227,6 +227,12 @@ class TestMissed:
         found = o.due(self.TIMING, 2 * HOUR, 5 * HOUR + 1, 0, CatchUp.ONE)
         assert found == o.DueOccurrences((5 * HOUR,), 3, 6 * HOUR)
 
+    def test_all_that_a_cron_expression_has_missed(self) -> None:
+        first, now = ms("2026-11-18T10:00"), ms("2026-11-18T12:30")
+        found = o.due(cron("0 * * * *"), first, now, 0, CatchUp.ALL)
+        assert [o.iso(each)[11:16] for each in found.occurrences] == ["10:00", "11:00", "12:00"]
+        assert (found.missed, o.iso(found.next_at)[11:16]) == (0, "13:00")
+
     def test_all_of_them_in_batches_but_only_the_newest_thousand(self) -> None:
         now, waits, total = 2000 * HOUR, 2 * HOUR, 0
         seen: list[int] = []
