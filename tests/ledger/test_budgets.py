@@ -81,6 +81,16 @@ def test_what_was_refused_costs_nothing(env: LedgerEnv) -> None:
     assert env.ledger.queries.costs("role") == {}
 
 
+def test_a_clock_that_was_set_back_moves_no_cost_to_the_day_before(env: LedgerEnv) -> None:
+    env.clock.now = 1_700_006_400_000  # 2023-11-15, 00:00
+    env.submit()
+    env.start()
+    env.clock.forward(-60)
+    env.spend("task-1", 1.5)
+    assert env.ledger.queries.costs("day") == {"2023-11-15": Usage(usd=1.5)}
+    assert env.problems() == []
+
+
 def test_what_is_known_after_a_report_counts_for_the_day_and_for_the_tree(env: LedgerEnv) -> None:
     daily(env, usd=5.0)
     env.submit("root", tree_budget=Usage(usd=4.0))

@@ -313,6 +313,16 @@ def test_an_artifact_is_recorded_with_its_attempt(env: LedgerEnv) -> None:
     assert env.kinds()[-1] == "artifact_added"
 
 
+def test_an_artifact_is_as_old_as_its_event_under_a_clock_that_was_set_back(env: LedgerEnv) -> None:
+    key = env.submit()
+    env.start()
+    env.clock.forward(-3600)
+    env.ledger.record_artifacts(key, [an_artifact()])
+    (row,) = env.ledger.queries.artifacts(key)
+    assert row.at == env.ledger.queries.history(key)[-1].event.at == env.clock.now + 3_600_000
+    assert env.problems() == []
+
+
 def test_the_same_artifact_again_is_no_news(env: LedgerEnv) -> None:
     key = env.submit()
     env.start()

@@ -39,6 +39,7 @@ from agentq.contracts.store import (
 )
 from agentq.core.effects import Announce, Effect, ResolveDependents, StopHolder, lanes_of
 from agentq.core.errors import Conflict, NotFound
+from agentq.core.limits import DAY_MS
 from agentq.core.states import State
 from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task, Usage
@@ -54,7 +55,7 @@ from agentq.core.triggers import (
     Trigger,
 )
 from agentq.ledger.codec import SpecCache, encode_details, to_hot, to_task
-from agentq.ledger.costs import bookings, submits_of
+from agentq.ledger.costs import bookings, day_of, submits_of
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_rows
 from agentq.ledger.system_log import SystemNote, circuit_note, system_rows
 
@@ -106,7 +107,8 @@ class UnitOfWork:
         self.new_trees: list[TreeRow] = []
         #: How many tasks attempts of each role submit.
         self.submits: dict[str, int] = {}
-        self._costs: list[tuple[Spec, Usage]] = []
+        #: By the day of their events: a clock that was set back moves no cost to the day before.
+        self._costs: dict[int, list[tuple[Spec, Usage]]] = {}
         self._specs = specs
         self._role_ids = role_ids
         self._carry_out = carry_out
@@ -222,11 +224,15 @@ class UnitOfWork:
             self.topics.add(holder_topic(after.holder))
         if after.details.spent is not before.details.spent:
             assert isinstance(trigger, (Spend, Report, FailAttempt))
-            self._costs.append((after.spec, trigger.cost))
+            day = day_of(decision.events[-1].at)
+            self._costs.setdefault(day, []).append((after.spec, trigger.cost))
         return after
 
     def _spending(self) -> list[SpendingRow]:
-        return bookings(self._costs, self.now) + submits_of(self.submits, self.now)
+        booked = [
+            row for day, costs in self._costs.items() for row in bookings(costs, day * DAY_MS)
+        ]
+        return booked + submits_of(self.submits, self.now)
 
     def note_decision(self, row: AuditRow | None) -> None:
         """Write down who decided, unless nothing came of it."""
@@ -265,10 +271,12 @@ class UnitOfWork:
     def record_artifact(self, key: int, artifact: AddArtifact) -> None:
         """Make a file of an attempt visible; refused if that attempt no longer holds the task."""
         self.apply(key, artifact)
+        # When its event happened: a clock that was set back sets back no task.
+        at = self.events[-1][1].at
         self.artifacts.append(
             ArtifactRow(
                 key, artifact.epoch, artifact.name, artifact.size, artifact.sha256,
-                artifact.media_type, self.now,
+                artifact.media_type, at,
             )
         )  # fmt: skip
 
