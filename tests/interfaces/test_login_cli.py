@@ -96,6 +96,12 @@ class TestCommand:
         # Whoever listens everywhere is asked on this machine.
         login.keep_address(home, "http://0.0.0.0:80")
         assert login.kept_address(home) == "http://127.0.0.1:80"
+        # A token goes to no other machine, whoever wrote that it should.
+        for address in ("https://evil.example", "http://127.0.0.1.evil.example:80", "http://ü:80"):
+            login.keep_address(home, address)
+            assert login.kept_address(home) in ("", "http://127.0.0.1:80"), address
+        Path(home, "server-address").write_text("https://evil.example:443")
+        assert login.kept_address(home) == ""
 
     def test_behind_an_address(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         secret = run_here("token", "create", "--name", "kim", "--scope", "read").ok().out.strip()

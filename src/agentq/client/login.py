@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_SERVER = "http://127.0.0.1:8765"
 #: Below what belongs to an installation on this machine.
 _ADDRESS_FILE = "server-address"
+_OWN_ADDRESS = re.compile(r"http://(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
 #: The server is asked once, by a person who waits.
 _PATIENCE_SECONDS = 5.0
 _PATH = re.compile(re.escape(f"{LOGIN_PATH}?code=") + r"[A-Za-z0-9_-]{20,200}")
@@ -61,7 +62,9 @@ def keep_address(home: str, address: str) -> None:
     """Write down where a server of this installation listens, for `agentq login` beside it."""
     path = Path(home) / _ADDRESS_FILE
     draft = path.with_name(f".{_ADDRESS_FILE}.{os.getpid()}")
-    with suppress(OSError):  # where nothing can be written `login` has to be told by --server
+    with suppress(
+        OSError, UnicodeEncodeError
+    ):  # where nothing can be written `login` has to be told by --server
         make_folder(path.parent)
         draft.unlink(missing_ok=True)
         with open(create_file(draft), "w", encoding="ascii") as file:  # noqa: PTH123 - a descriptor
@@ -70,11 +73,15 @@ def keep_address(home: str, address: str) -> None:
 
 
 def kept_address(home: str) -> str:
-    """Where a server of this installation last began to listen; "" if that is not known here."""
+    """Where a server of this installation last began to listen; "" if that is not known here.
+
+    Only an address of this machine: a token is sent there, and a file may be somebody else's word.
+    """
     try:
-        return (Path(home) / _ADDRESS_FILE).read_text("ascii").strip()
+        address = (Path(home) / _ADDRESS_FILE).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""
+    return address if _OWN_ADDRESS.fullmatch(address) else ""
 
 
 def _ask(url: str, token: str, shown: str) -> LoginLink:
